@@ -16,7 +16,8 @@ type Result<T> = std::result::Result<T, RemoteError>;
 /// Pause between two attempts to open a volume that another writer has open.
 const PAUSE: Duration = Duration::from_secs(1);
 
-fn open_store(
+/// Opens the store of a volume. No request is sent.
+pub fn open_store(
     location: &Location,
     options: &RemoteOptions,
 ) -> std::result::Result<Arc<dyn Store>, ObjectError> {
@@ -57,7 +58,8 @@ fn is_beside(own: &Location, other: &Location) -> bool {
     own.scheme == other.scheme && fits()
 }
 
-fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOptions {
+/// How to open a volume.
+pub fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOptions {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut object_options = ObjectOptions {
         take_over: options.take_over,
@@ -73,22 +75,34 @@ fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOptions
 
 /// Opens a volume.
 pub fn open(location: &Location, options: &RemoteOptions) -> Result<RemoteVolume> {
-    let object_options = object_options(location, options);
-    let store = open_store(location, options)?;
-    if !options.writable {
-        let device = ObjectDevice::open_read_only(store, location.snapshot.as_deref(), object_options)?;
-        let writer = device.writer().filter(|_| location.snapshot.is_none());
-        return Ok(RemoteVolume { device: Arc::new(device), writer });
+    if options.writable {
+        let device = open_for_changes(location, options)?;
+        return Ok(RemoteVolume { device: Arc::new(device.close_on_drop()), writer: None });
     }
+    let device = open_for_reading(location, options)?;
+    let writer = device.writer().filter(|_| location.snapshot.is_none());
+    Ok(RemoteVolume { device: Arc::new(device), writer })
+}
+
+/// Opens a volume or snapshot for reading.
+pub fn open_for_reading(location: &Location, options: &RemoteOptions) -> Result<ObjectDevice> {
+    let store = open_store(location, options)?;
+    let snapshot = location.snapshot.as_deref();
+    Ok(ObjectDevice::open_read_only(store, snapshot, object_options(location, options))?)
+}
+
+/// Opens a volume for changes.
+pub fn open_for_changes(location: &Location, options: &RemoteOptions) -> Result<ObjectDevice> {
     if location.snapshot.is_some() {
         let reason = "a snapshot can only be read".into();
         return Err(ObjectError::Refused { volume: location.to_string().into(), reason }.into());
     }
+    let (store, object_options) = (open_store(location, options)?, object_options(location, options));
     let end = thread::elapsed().saturating_add(options.wait.unwrap_or_default());
     loop {
         match ObjectDevice::open(Arc::clone(&store), object_options.clone()) {
             Err(ObjectError::InUse { .. }) if thread::elapsed() < end => thread::sleep(PAUSE),
-            opened => return Ok(RemoteVolume { device: Arc::new(opened?.close_on_drop()), writer: None }),
+            opened => return Ok(opened?),
         }
     }
 }
@@ -102,15 +116,20 @@ pub fn exists(location: &Location, options: &RemoteOptions) -> Result<bool> {
     }
 }
 
-/// Creates an empty volume, and opens it for changes.
-pub fn create(location: &Location, size: u64, options: &RemoteOptions) -> Result<Arc<dyn Device>> {
+/// Begins an empty volume, which exists from its first checkpoint on.
+pub fn begin(location: &Location, size: u64, options: &RemoteOptions) -> Result<ObjectDevice> {
     if location.snapshot.is_some() {
         let reason = "a snapshot cannot be created by its URL".into();
         return Err(ObjectError::Refused { volume: location.to_string().into(), reason }.into());
     }
     // Sectors of 512 bytes, as every image file has: one can become the other.
     let store = open_store(location, options)?;
-    let device = ObjectDevice::create(store, size, 512, object_options(location, options))?;
+    Ok(ObjectDevice::create(store, size, 512, object_options(location, options))?)
+}
+
+/// Creates an empty volume, and opens it for changes.
+pub fn create(location: &Location, size: u64, options: &RemoteOptions) -> Result<Arc<dyn Device>> {
+    let device = begin(location, size, options)?;
     // From here on it exists: an error when it is closed must not lose it.
     device.checkpoint()?;
     Ok(Arc::new(device.close_on_drop()))
@@ -121,7 +140,6 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use block::Durability;
-    use objects::{CloneRequest, make_clone};
 
     use super::*;
     use crate::RemoteUrl;
@@ -166,12 +184,10 @@ mod tests {
         drop(device);
         symlink(folder.path().join("parent"), folder.path().join("link")).unwrap();
         let clone_of = |parent: &str, name: &str| {
-            let (parent, child) = (location(parent), location(name));
-            let (parent_url, url) = (parent.to_string(), child.to_string());
-            let [parent, clone] = [&parent, &child].map(|location| open_store(location, &reading).unwrap());
-            let request = CloneRequest { parent: &parent_url, snapshot: None, url: &url, made: 1 };
-            make_clone(parent, clone, request, &object_options(&child, &reading)).unwrap();
-            open(&child, &reading)
+            let [parent, child] = [parent, name].map(|name| format!("{root}/{name}"));
+            let [parent, child] = [&parent, &child].map(|url| RemoteUrl::new(Path::new(url)).unwrap());
+            parent.begin_clone(&child, &reading)?.finish()?;
+            child.open(&reading)
         };
         let mut text = [0; 4];
         clone_of("parent", "child").unwrap().device.read_at(4096, &mut text).unwrap();

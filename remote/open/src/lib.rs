@@ -8,19 +8,36 @@
 //! | `https://HOST/PATH[@SNAPSHOT]`, `http://` | the same, read from a web server |
 //! | `file:///PATH[@SNAPSHOT]` | the same, in a directory |
 //!
+//! | file | subject |
+//! |---|---|
+//! | this file | [`RemoteUrl`]: opening and creating |
+//! | `in_store` | opening volumes on object storage |
+//! | `manage` | snapshots, clones, new volumes, the objects of a volume |
+//! | `new_volume` | [`NewRemoteVolume`]: exists when it is complete |
+//! | `images`, `partial` | whole images to and from volumes; a file that is not complete yet |
+//!
 //! To add a kind of storage, add it to `Storage`.
 #![forbid(unsafe_code)]
 
+mod images;
 mod in_store;
+mod manage;
+mod new_volume;
+mod partial;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::Device;
+use block::{CopyDeviceError, Device, DeviceError, OpenError};
 use objects::ObjectError;
+pub use objects::{Audit, Parent, RequestCounts, Snapshot, StoredUse, VolumeInfo};
 use rbd::{Pool, RbdDevice, RbdError, RbdOptions, RbdUrl};
+
+pub use images::{ImageCopied, Pull, PullSource, Push};
+pub use manage::{Cleaned, RemoteSnapshot, StoredVolume};
+pub use new_volume::NewRemoteVolume;
 
 /// How to open a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -55,6 +72,28 @@ pub enum RemoteError {
     Objects(ObjectError),
     /// A text that is not the URL of a volume on object storage.
     Url(store::LocationError),
+    /// The device of a volume that is being made.
+    Device(DeviceError),
+    /// Copying an image.
+    Copy(CopyDeviceError),
+    /// A file of the host.
+    File(OpenError),
+    /// The volume contains something that is not to be replaced.
+    Contains {
+        /// The volume.
+        url: String,
+        /// What it contains.
+        content: String,
+    },
+    /// Not with this kind of storage.
+    Unsupported {
+        /// The volume.
+        url: String,
+        /// What is not possible.
+        what: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
 }
 
 impl RemoteError {
@@ -64,6 +103,11 @@ impl RemoteError {
             Self::Rbd(error) => error.errno().get(),
             Self::Objects(error) => error.errno().get(),
             Self::Url(_) => base::errno::EINVAL.get(),
+            Self::Device(error) => error.errno(),
+            Self::Copy(error) => error.errno().unwrap_or(base::errno::EIO.get()),
+            Self::File(error) => error.errno(),
+            Self::Contains { .. } => base::errno::EEXIST.get(),
+            Self::Unsupported { .. } => base::errno::EOPNOTSUPP.get(),
         }
     }
 }
@@ -74,6 +118,15 @@ impl fmt::Display for RemoteError {
             Self::Rbd(error) => error.fmt(f),
             Self::Objects(error) => error.fmt(f),
             Self::Url(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
+            Self::Copy(error) => error.fmt(f),
+            Self::File(error) => error.fmt(f),
+            Self::Contains { url, content } => {
+                write!(f, "{url}: it contains {content} (--force replaces it)")
+            }
+            Self::Unsupported { url, what, advice } => {
+                write!(f, "{url}: {what} is not possible here: {advice}")
+            }
         }
     }
 }

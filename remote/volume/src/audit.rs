@@ -6,6 +6,7 @@ use std::sync::Arc;
 use store::{Listed, Store};
 
 use crate::checkpoint::{own_objects, read_directory};
+use crate::claim::EPOCHS_MAX;
 use crate::client::Client;
 use crate::error::{ObjectError, Result};
 use crate::head::Head;
@@ -25,7 +26,8 @@ pub struct Audit {
     pub missing: Vec<String>,
     /// Objects that wait for their grace period to pass.
     pub retired: u64,
-    /// Objects that nothing refers to: what crashes have left.
+    /// Objects that nothing refers to: what crashes have left. Those of a volume at the same place whose creation was
+    /// interrupted are known by an epoch that this one will not reach.
     pub orphans: Vec<String>,
     /// Bytes in orphans.
     pub orphan_bytes: u64,
@@ -43,26 +45,26 @@ pub fn audit(store: Arc<dyn Store>, options: &ObjectOptions) -> Result<Audit> {
     let retired: HashSet<ObjectId> =
         head.retired.iter().map(|retired| (retired.kind, retired.epoch, retired.number)).collect();
     let mut audit = Audit { retired: retired.len() as u64, ..Audit::default() };
-    let mut found = HashSet::new();
-    for prefix in ["log/", "map/", "probe/"] {
-        let mut after: Option<String> = None;
-        loop {
-            let page = client.list(prefix, after.as_deref())?;
-            for listed in &page.objects {
-                audit.objects += 1;
-                audit.bytes += listed.size;
-                match names::parse(&listed.key) {
-                    Some(id) if needed.contains(&id) => drop(found.insert(id)),
-                    Some(id) if retired.contains(&id) => {}
-                    Some(id) => audit.judge(&client, &head, id, listed)?,
-                    None => audit.orphan(listed),
-                }
-            }
-            after = page.objects.last().map(|listed| listed.key.clone());
-            if !page.more || after.is_none() {
-                break;
-            }
+    let (mut found, mut above) = (HashSet::new(), Vec::new());
+    client.for_each_listed(&["log/", "map/", "probe/"], |listed| {
+        audit.objects += 1;
+        audit.bytes += listed.size;
+        match names::parse(&listed.key) {
+            Some(id) if needed.contains(&id) => drop(found.insert(id)),
+            Some(id) if retired.contains(&id) => {}
+            Some((_, epoch, _)) if epoch > head.epoch => above.push(listed.clone()),
+            Some(id) => audit.judge(&client, &head, id, listed)?,
+            None => audit.orphan(listed),
         }
+        Ok(())
+    })?;
+    if !above.is_empty() {
+        // A writer of a later epoch has replaced the head before it wrote.
+        let last = read_head(&client)?.map_or(head.epoch, |now| now.head.epoch);
+        let is_reached = |listed: &Listed| {
+            names::parse(&listed.key).is_none_or(|(_, epoch, _)| epoch <= last.saturating_add(EPOCHS_MAX))
+        };
+        above.iter().filter(|listed| !is_reached(listed)).for_each(|listed| audit.orphan(listed));
     }
     let mut missing: Vec<ObjectId> = needed.difference(&found).copied().collect();
     missing.sort_unstable();

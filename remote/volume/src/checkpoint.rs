@@ -26,9 +26,10 @@ const DIRECTORY_BYTES: u32 = 512 << 20;
 const DELETIONS_AT_CLOSE: usize = 64;
 
 /// Pages of a checkpoint that are written.
-struct Written {
+pub struct Written {
     stored: Directory,
-    root: Root,
+    /// Where the directory is.
+    pub root: Root,
     /// Slots of segments without live blocks.
     dropped: Vec<u32>,
     /// Objects that the map does not use any more.
@@ -112,7 +113,7 @@ impl Core {
     }
 
     /// A copy of the map, the position up to which it contains the log, and what of that is new.
-    fn freeze(&self) -> Result<(Frozen, u64, (u64, u64))> {
+    pub fn freeze(&self) -> Result<(Frozen, u64, (u64, u64))> {
         loop {
             let unmerged = {
                 let mut state = self.state.lock();
@@ -127,7 +128,8 @@ impl Core {
         }
     }
 
-    fn write_map(&self, publisher: &mut Publisher, frozen: Frozen) -> Result<Written> {
+    /// Stores the pages of a copy, and its directory.
+    pub fn write_map(&self, publisher: &mut Publisher, frozen: Frozen) -> Result<Written> {
         let Frozen { mut stored, pages } = frozen;
         let mut part = Part::new(self, publisher, &mut stored)?;
         for (number, page) in pages {

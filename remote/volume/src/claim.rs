@@ -27,7 +27,7 @@ use crate::segment::{BLOCK, Entry, Stamp, encode_fence};
 use crate::state::{Core, Origin, Publisher, Start};
 
 /// Epochs without a checkpoint at most: each is a writer that ended before its first one.
-const EPOCHS_MAX: u64 = 1 << 20;
+pub const EPOCHS_MAX: u64 = 1 << 20;
 
 /// The stores of a volume and its parents.
 fn origins(store: Arc<dyn Store>, head: &Head, options: &ObjectOptions) -> Result<Vec<Origin>> {
@@ -77,7 +77,8 @@ pub fn open_for_reading(
     }
 }
 
-fn open_state(
+/// Opens a state of a head: a snapshot, or without a name what is durable now.
+pub fn open_state(
     client: &Client,
     store: Arc<dyn Store>,
     Published { head, version, .. }: &Published,
@@ -98,12 +99,15 @@ fn open_state(
         }
     };
     let mut map = Map::new(root.map(|root| read_directory(&origins, &root)).transpose()?.unwrap_or_default());
+    let mut recovered = 0;
     if snapshot.is_none() {
-        Recovery::new(head, &origins, &mut map).read_logs()?;
+        let mut recovery = Recovery::new(head, &origins, &mut map);
+        recovery.read_logs()?;
+        recovered = recovery.segments;
     }
     let publisher = publisher(head.clone(), Some(version.clone()));
     let options = options.clone();
-    Ok(Core::new(Start { origins, options, read_only: true, publisher, map, size, recovered: 0 }))
+    Ok(Core::new(Start { origins, options, read_only: true, publisher, map, root, size, recovered }))
 }
 
 /// Opens a volume for writing.
@@ -127,19 +131,27 @@ pub fn open_for_writing(store: Arc<dyn Store>, options: ObjectOptions) -> Result
     }
     let size = head.size;
     let publisher = publisher(head, Some(version));
-    Ok(Core::new(Start { origins, options, read_only: false, publisher, map, size, recovered }))
+    Ok(Core::new(Start { origins, options, read_only: false, publisher, map, root, size, recovered }))
 }
 
-/// A volume that has no head yet: it exists from its first checkpoint on.
-pub fn begin_new(store: Arc<dyn Store>, head: Head, options: ObjectOptions) -> Result<Core> {
+/// A volume that has no head yet: it exists from its first checkpoint on. `read_map` reads its map, with the stores of
+/// the volume and its parents.
+pub fn begin_new(
+    store: Arc<dyn Store>,
+    head: Head,
+    read_map: impl FnOnce(&[Origin]) -> Result<Map>,
+    options: ObjectOptions,
+) -> Result<Core> {
     let origins = origins(store, &head, &options)?;
-    let size = head.size;
+    let map = read_map(&origins)?;
+    let (size, root) = (head.size, head.checkpoint.root);
     let start = Start {
         origins,
         options,
         read_only: false,
         publisher: publisher(head, None),
-        map: Map::default(),
+        map,
+        root,
         size,
         recovered: 0,
     };

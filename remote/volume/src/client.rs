@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use base::thread;
-use store::{Bytes, ErrorKind, Object, Store, StoreError, Version};
+use store::{Bytes, ErrorKind, Listed, Object, Store, StoreError, Version};
 
 use crate::disk_cache::VolumeCache;
 use crate::error::{Damage, ObjectError, Result};
@@ -269,8 +269,28 @@ impl Client {
         })
     }
 
+    /// Calls a function for each object below prefixes.
+    pub fn for_each_listed(
+        &self,
+        prefixes: &[impl AsRef<str>],
+        mut body: impl FnMut(&Listed) -> Result<()>,
+    ) -> Result<()> {
+        for prefix in prefixes {
+            let mut after: Option<String> = None;
+            loop {
+                let page = self.list(prefix.as_ref(), after.as_deref())?;
+                page.objects.iter().try_for_each(&mut body)?;
+                after = page.objects.last().map(|listed| listed.key.clone());
+                if !page.more || after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Names below a prefix.
-    pub fn list(&self, prefix: &str, after: Option<&str>) -> Result<store::ListPage> {
+    fn list(&self, prefix: &str, after: Option<&str>) -> Result<store::ListPage> {
         Ok(self.repeat(|| {
             self.counters.lists.fetch_add(1, Relaxed);
             self.store.list(prefix, after)

@@ -8,6 +8,7 @@ use crate::claim::begin_new;
 use crate::client::Client;
 use crate::error::{ObjectError, Result};
 use crate::head::{Checkpoint, Head, SIZE_MAX};
+use crate::map::Map;
 use crate::names;
 use crate::options::ObjectOptions;
 use crate::publish::read_head;
@@ -24,9 +25,15 @@ pub fn create(store: Arc<dyn Store>, size: u64, sector: u32, options: ObjectOpti
     if read_head(&client)?.is_some() {
         return Err(ObjectError::Exists { volume: client.name() });
     }
+    let head = new_head(size, sector, &options);
+    begin_new(store, head, |_| Ok(Map::default()), options)
+}
+
+/// The head of an empty volume that is open.
+pub fn new_head(size: u64, sector: u32, options: &ObjectOptions) -> Head {
     // What an attempt to make the same volume has left has another epoch.
     let epoch = 1 + u64::from(options.random.next_u32());
-    let head = Head {
+    Head {
         uuid: options.nonce().to_le_bytes(),
         size,
         sector,
@@ -39,12 +46,11 @@ pub fn create(store: Arc<dyn Store>, size: u64, sector: u32, options: ObjectOpti
         pins: Vec::new(),
         parents: Vec::new(),
         retired: Vec::new(),
-    };
-    begin_new(store, head, options)
+    }
 }
 
 /// Finds out whether the store keeps conditions, by an object of its own.
-fn probe(client: &Client, options: &ObjectOptions) -> Result<()> {
+pub fn probe(client: &Client, options: &ObjectOptions) -> Result<()> {
     if client.store.is_read_only() {
         let reason = "this kind of store can only be read".into();
         return Err(ObjectError::Refused { volume: client.name(), reason });

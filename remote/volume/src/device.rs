@@ -1,5 +1,6 @@
 //! A volume as a device, and its threads.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,10 +14,12 @@ use store::Store;
 use crate::client::{Client, RequestCounts};
 use crate::error::{ObjectError, Result};
 use crate::head::{Parent, SIZE_MAX, Snapshot};
+use crate::names::{self, Kind};
 use crate::options::ObjectOptions;
 use crate::publish::read_head;
 use crate::segment::BLOCK;
 use crate::state::{Core, Failure};
+use crate::usage::bytes_of;
 use crate::{claim, create};
 
 const PANICKED: &str = "a thread of the volume panicked (this is a bug; the panic's message says where)";
@@ -104,7 +107,8 @@ impl ObjectDevice {
         create::create(store, size, sector, options).and_then(Self::start)
     }
 
-    fn start(core: Core) -> Result<Self> {
+    /// Starts the threads of a volume.
+    pub(crate) fn start(core: Core) -> Result<Self> {
         let device =
             Self { core: Arc::new(core), close_on_drop: false, threads: Mutex::new(Rank::Leaf, Vec::new()) };
         if device.core.read_only {
@@ -142,21 +146,43 @@ impl ObjectDevice {
         self.core.checkpoint(false)
     }
 
-    /// Makes everything durable, and lets other writers open the volume.
+    /// Makes everything durable, and lets other writers open the volume. Later writes through this device fail.
     ///
     /// # Errors
     /// Another writer has taken over; the store's errors.
-    pub fn close(mut self) -> Result<()> {
-        self.close_on_drop = false;
-        self.finish()
-    }
-
-    fn finish(&self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         if self.core.read_only {
             return Ok(());
         }
         self.core.flush()?;
-        self.core.checkpoint(true)
+        self.core.checkpoint(true)?;
+        self.core.fail(Failure::Closed);
+        Ok(())
+    }
+
+    /// Removes what was stored of a new volume that does not exist yet. A request that is still on its way may leave an
+    /// object; another volume at this place does not meet it.
+    ///
+    /// # Errors
+    /// The volume exists; the store's errors.
+    pub fn abandon(&self) -> Result<()> {
+        let core = &self.core;
+        if core.read_only || core.publisher.lock().version.is_some() {
+            let reason = "it exists, and cannot be abandoned".into();
+            return Err(ObjectError::Refused { volume: core.name.clone(), reason });
+        }
+        self.stop();
+        let client = Client::new(Arc::clone(&core.client()?.store), core.options.timeout);
+        let folders = [Kind::Segment, Kind::Map].map(|kind| names::folder(kind, core.epoch));
+        client.for_each_listed(&folders, |listed| client.delete(&listed.key))
+    }
+
+    /// Ends the threads. Nothing can be written any more.
+    fn stop(&self) {
+        self.core.origins.iter().for_each(|origin| origin.client.stop());
+        self.core.fail(Failure::Closed);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
     /// [Closes](Self::close) the volume when it is dropped, for owners that know it as a [`Device`] only. Errors are
@@ -185,6 +211,10 @@ impl ObjectDevice {
     /// Requests to this volume's own store.
     pub fn counts(&self) -> RequestCounts {
         self.core.origins.first().map(|origin| origin.client.counts()).unwrap_or_default()
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     fn error(&self, operation: Operation, offset: u64, length: u64) -> impl Fn(ObjectError) -> DeviceError {
@@ -239,12 +269,9 @@ impl Core {
 impl Drop for ObjectDevice {
     fn drop(&mut self) {
         if self.close_on_drop {
-            let _ = self.finish();
+            let _ = self.close();
         }
-        self.core.origins.iter().for_each(|origin| origin.client.stop());
-        self.core.fail(Failure::Closed);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        self.stop();
     }
 }
 
@@ -319,6 +346,16 @@ impl Device for ObjectDevice {
         Ok(true)
     }
 
+    fn next_data(&self, offset: u64) -> std::result::Result<Option<Range<u64>>, DeviceError> {
+        let (size, block) = (self.size(), offset / BLOCK as u64);
+        if offset >= size {
+            return Ok(None);
+        }
+        let found = self.core.next_data(block).map_err(self.error(Operation::Read, offset, size - offset))?;
+        let found = found.map(|blocks| bytes_of(&blocks, size));
+        Ok(found.map(|found| found.start.max(offset)..found.end).filter(|found| !found.is_empty()))
+    }
+
     fn describe(&self) -> String {
         self.core.name.to_string()
     }
@@ -353,10 +390,13 @@ impl Core {
         }
         self.flush()?;
         let mut publisher = self.publisher.lock();
-        self.publish(&mut publisher, |_, _, head| {
-            head.size = size;
-            Ok(())
-        })?;
+        // A volume that does not exist yet gets the size with its first head.
+        if publisher.version.is_some() {
+            self.publish(&mut publisher, |_, _, head| {
+                head.size = size;
+                Ok(())
+            })?;
+        }
         self.size.store(size, SeqCst);
         Ok(())
     }

@@ -12,7 +12,8 @@
 //! | `log`, `read` | writing segments in order; reading frames |
 //! | `checkpoint`, `publish` | storing the map; replacing the head |
 //! | `collect`, `clean`, `audit` | deleting what nothing refers to; moving live blocks; examining objects |
-//! | `snapshots` | snapshots, clones |
+//! | `snapshots`, `clones` | names for states; volumes that share objects |
+//! | `usage` | what a volume has in its store, and where its data is |
 //! | `segment`, `head`, `map`, `names`, `codec` | stored forms |
 //! | `client`, `parallel` | requests that are repeated until they are clear; several at the same time |
 //! | `frames`, `disk_cache` | frames in memory; parts of objects on the local disk |
@@ -23,6 +24,7 @@ mod checkpoint;
 mod claim;
 mod clean;
 mod client;
+mod clones;
 mod codec;
 mod collect;
 mod create;
@@ -43,12 +45,15 @@ mod snapshots;
 mod state;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use audit::{Audit, audit, delete_orphans};
 pub use client::RequestCounts;
+pub use clones::{CloneRequest, NewClone, begin_clone};
 pub use device::{ObjectDevice, VolumeInfo, volume_info};
 pub use disk_cache::DiskCache;
 pub use error::{Damage, ObjectError, Result};
 pub use head::{Parent, Snapshot};
 pub use options::{ObjectOptions, Opener};
-pub use snapshots::{CloneRequest, make_clone, make_snapshot, remove_pin, remove_snapshot};
+pub use snapshots::{make_snapshot, remove_pin, remove_snapshot};
+pub use usage::StoredUse;

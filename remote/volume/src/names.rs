@@ -40,6 +40,12 @@ pub enum Kind {
     Map,
 }
 
+/// What the names of all objects of an epoch begin with.
+pub fn folder(kind: Kind, epoch: u64) -> String {
+    let kind = if kind == Kind::Segment { "log" } else { "map" };
+    format!("{kind}/{epoch:016x}/")
+}
+
 /// The name of a numbered object.
 pub fn name(kind: Kind, epoch: u64, number: u64) -> String {
     match kind {

@@ -1,10 +1,14 @@
-//! Snapshots and clones: names for states in the head.
+//! Snapshots: names for states in the head. Any program adds and removes them, also while a writer has the volume open:
+//! it changes no other part of the head.
+//!
+//! A snapshot names the map of the last checkpoint. If there is a log behind it, which a writer has not closed, a map
+//! of both is stored first: so a snapshot contains what was durable when it was begun.
 //!
 //! # Invariants
-//! - They name the state of the last checkpoint. A program that does not have the volume open for writing adds and
-//!   removes them, too: it changes no other part of the head.
-//! - A clone pins a state of its parent before it exists. A crash in between leaves a pin, which
-//!   `volume_info` lists.
+//! - The map of a snapshot is published only by the version of the head from which it was made: nothing that it refers
+//!   to was retired before.
+//! - Segments behind the checkpoint belong to the writer's map, not only to a snapshot: removing one retires none.
+//! - Maps of snapshots have numbers from [`OWN_MAPS`] on, so that they meet none of a writer's.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,32 +16,48 @@ use std::sync::Arc;
 use store::Store;
 
 use crate::checkpoint::{own_objects, read_directory};
+use crate::claim::open_state;
 use crate::client::Client;
 use crate::collect::append;
 use crate::error::{ObjectError, Result};
-use crate::head::{Checkpoint, Head, PARENTS, Parent, Root, Snapshot};
+use crate::head::{Checkpoint, Head, Root, Snapshot};
+use crate::names::Kind;
 use crate::options::ObjectOptions;
 use crate::publish::{Published, Swap, read_head, swap};
-use crate::state::{ObjectId, Origin};
+use crate::state::{Core, ObjectId, Origin};
 
 /// Longest name of a snapshot.
 const NAME_BYTES: usize = 255;
-/// Longest URL of a clone.
-const URL_BYTES: usize = 4096;
+/// The first number of maps of snapshots.
+const OWN_MAPS: u64 = 1 << 61;
+/// How often a change is begun again because a checkpoint has deleted what it read.
+const CHANGES: usize = 20;
 
-/// Changes the head of a volume that may be open elsewhere.
-fn change(
+/// Changes the head of a volume that may be open elsewhere. `change` is applied again if another program has changed
+/// the head meanwhile.
+pub fn change(
     client: &Client,
     options: &ObjectOptions,
-    mut change: impl FnMut(&mut Head) -> Result<()>,
+    mut change: impl FnMut(&Published, &mut Head) -> Result<()>,
 ) -> Result<Head> {
     let mut found = read_head(client)?;
+    let mut failures = 0;
     loop {
-        let Some(Published { head, version, .. }) = &found else {
+        let Some(published) = &found else {
             return Err(ObjectError::NoVolume { volume: client.name() });
         };
+        let Published { head, version, .. } = published;
         let mut new = head.clone();
-        change(&mut new)?;
+        if let Err(error) = change(published, &mut new) {
+            // A checkpoint meanwhile may have deleted what was looked for.
+            let now = read_head(client)?;
+            let is_later = now.as_ref().is_some_and(|now| now.head.checkpoint != head.checkpoint);
+            if !is_later || failures == CHANGES {
+                return Err(error);
+            }
+            (found, failures) = (now, failures + 1);
+            continue;
+        }
         let is_more = (new.snapshots.len(), new.pins.len()) > (head.snapshots.len(), head.pins.len());
         if is_more && !new.leaves_space() {
             let reason = "it has too many snapshots, clones or parents";
@@ -51,7 +71,58 @@ fn change(
     }
 }
 
-fn refuse(client: &Client, name: &str, reason: &'static str) -> ObjectError {
+/// The state that a new name is for: a snapshot, or what is durable now.
+pub struct StateSource {
+    store: Arc<dyn Store>,
+    /// What was stored for an earlier attempt: for a writer and its checkpoint.
+    stored: Option<(u128, Checkpoint, Option<Root>)>,
+}
+
+impl StateSource {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, stored: None }
+    }
+
+    /// Size and map of a snapshot, or without a name of what is durable now.
+    pub fn find(
+        &mut self,
+        client: &Client,
+        published: &Published,
+        snapshot: Option<&str>,
+        options: &ObjectOptions,
+    ) -> Result<(u64, Option<Root>)> {
+        let head = &published.head;
+        if let Some(name) = snapshot {
+            let found = head.snapshots.iter().find(|found| found.name == name);
+            let found = found.ok_or_else(|| refuse(client, name, "there is no such snapshot"))?;
+            return Ok((found.size, found.root));
+        }
+        match &self.stored {
+            Some((nonce, checkpoint, root)) if (nonce, checkpoint) == (&head.nonce, &head.checkpoint) => {
+                return Ok((head.size, *root));
+            }
+            _ => {}
+        }
+        let core = open_state(client, Arc::clone(&self.store), published, None, options)?;
+        let has_log = core.state.lock().unsaved.0 > 0;
+        let root = if has_log { Some(core.store_map(options)?) } else { head.checkpoint.root };
+        self.stored = Some((head.nonce, head.checkpoint.clone(), root));
+        Ok((head.size, root))
+    }
+}
+
+impl Core {
+    /// Stores the map of a state that was opened for reading, with its log.
+    fn store_map(&self, options: &ObjectOptions) -> Result<Root> {
+        let mut publisher = self.publisher.lock();
+        publisher.next_map = OWN_MAPS | options.random.next_u64() >> 4;
+        let (frozen, ..) = self.freeze()?;
+        Ok(self.write_map(&mut publisher, frozen)?.root)
+    }
+}
+
+/// An error about a snapshot, or a clone.
+pub fn refuse(client: &Client, name: &str, reason: &'static str) -> ObjectError {
     ObjectError::Snapshot { volume: client.name(), name: name.into(), reason }
 }
 
@@ -61,28 +132,37 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES && name.chars().all(fits)
 }
 
-/// Names the last checkpoint.
+/// Names what is durable now.
+///
+/// # Errors
+/// There is a snapshot of this name, or the name is not valid; the store's errors.
 pub fn make_snapshot(store: Arc<dyn Store>, name: &str, made: u64, options: &ObjectOptions) -> Result<()> {
-    let client = Client::new(store, options.timeout);
+    let client = Client::new(Arc::clone(&store), options.timeout);
     if !is_name(name) {
         return Err(refuse(&client, name, "a name has 1 to 255 bytes, and neither / nor @"));
     }
-    change(&client, options, |head| {
-        let is_ours = |snapshot: &Snapshot| snapshot.made == made && snapshot.root == head.checkpoint.root;
+    let mut source = StateSource::new(store);
+    let mut pushed: Option<Snapshot> = None;
+    change(&client, options, |published, head| {
         match head.snapshots.iter().find(|snapshot| snapshot.name == name) {
             // A lost reply, and another change since.
-            Some(snapshot) if is_ours(snapshot) => return Ok(()),
+            Some(snapshot) if Some(snapshot) == pushed.as_ref() => return Ok(()),
             Some(_) => return Err(refuse(&client, name, "there is a snapshot of this name")),
             None => {}
         }
-        let (size, root) = (head.size, head.checkpoint.root);
-        head.snapshots.push(Snapshot { name: name.into(), made, size, root });
+        let (size, root) = source.find(&client, published, None, options)?;
+        let snapshot = Snapshot { name: name.into(), made, size, root };
+        head.snapshots.push(snapshot.clone());
+        pushed = Some(snapshot);
         Ok(())
     })?;
     Ok(())
 }
 
 /// Removes a snapshot, and retires the objects that only it uses.
+///
+/// # Errors
+/// There is no such snapshot; the store's errors.
 pub fn remove_snapshot(store: Arc<dyn Store>, name: &str, options: &ObjectOptions) -> Result<()> {
     remove(store, options, |client, head| {
         let at = head.snapshots.iter().position(|snapshot| snapshot.name == name);
@@ -92,6 +172,9 @@ pub fn remove_snapshot(store: Arc<dyn Store>, name: &str, options: &ObjectOption
 }
 
 /// Removes the pin of a clone that is gone, and retires the objects that only it uses.
+///
+/// # Errors
+/// There is no such pin; the store's errors.
 pub fn remove_pin(store: Arc<dyn Store>, clone: &str, options: &ObjectOptions) -> Result<()> {
     remove(store, options, |client, head| {
         let at = head.pins.iter().position(|pin| pin.name == clone);
@@ -100,14 +183,15 @@ pub fn remove_pin(store: Arc<dyn Store>, clone: &str, options: &ObjectOptions) -
     })
 }
 
-fn remove(
+/// Removes a snapshot or pin that `take` takes out of a head, and retires the objects that only it uses.
+pub fn remove(
     store: Arc<dyn Store>,
     options: &ObjectOptions,
     mut take: impl FnMut(&Client, &mut Head) -> Result<Snapshot>,
 ) -> Result<()> {
     let client = Arc::new(Client::new(store, options.timeout));
     let mut is_repeated = false;
-    change(&client, options, |head| {
+    change(&client, options, |_, head| {
         let removed = match take(&client, head) {
             // The reply to an earlier attempt was lost, and there was another change since.
             Err(_) if is_repeated => return Ok(()),
@@ -122,6 +206,8 @@ fn remove(
         };
         let Some(root) = removed.root else { return Ok(()) };
         let mut unused: HashSet<ObjectId> = own(&root)?;
+        let Checkpoint { epoch, seq, .. } = head.checkpoint;
+        unused.retain(|(kind, e, number)| *kind == Kind::Map || (*e, *number) < (epoch, seq));
         for kept in head.kept_roots().chain(head.checkpoint.root) {
             let kept = own(&kept)?;
             unused.retain(|id| !kept.contains(id));
@@ -133,76 +219,4 @@ fn remove(
         Ok(())
     })?;
     Ok(())
-}
-
-/// What a clone is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct CloneRequest<'a> {
-    /// URL of the parent.
-    pub parent: &'a str,
-    /// The snapshot; the last checkpoint without.
-    pub snapshot: Option<&'a str>,
-    /// URL of the clone.
-    pub url: &'a str,
-    /// When, in seconds since 1970.
-    pub made: u64,
-}
-
-/// Makes a volume that shares the objects of another one. Nothing is copied.
-pub fn make_clone(
-    parent: Arc<dyn Store>,
-    child: Arc<dyn Store>,
-    request: CloneRequest<'_>,
-    options: &ObjectOptions,
-) -> Result<()> {
-    let CloneRequest { parent: parent_url, snapshot, url, made } = request;
-    let (parent, child) = (Client::new(parent, options.timeout), Client::new(child, options.timeout));
-    if read_head(&child)?.is_some() {
-        return Err(ObjectError::Exists { volume: child.name() });
-    }
-    let mut pinned = None;
-    let head = change(&parent, options, |head| {
-        let (size, root) = match snapshot {
-            None => (head.size, head.checkpoint.root),
-            Some(name) => {
-                let found = head.snapshots.iter().find(|found| found.name == name);
-                let found = found.ok_or_else(|| refuse(&parent, name, "there is no such snapshot"))?;
-                (found.size, found.root)
-            }
-        };
-        if head.parents.len() >= PARENTS || url.len() > URL_BYTES {
-            return Err(refuse(&parent, url, "it has too many parents, or the URL is too long"));
-        }
-        let pin = Snapshot { name: url.into(), made, size, root };
-        if !head.pins.contains(&pin) {
-            head.pins.push(pin.clone());
-        }
-        pinned = Some(pin);
-        Ok(())
-    })?;
-    let Some(Snapshot { size, root, .. }) = pinned else { return Ok(()) };
-    let mut parents = head.parents.clone();
-    parents.push(Parent { url: parent_url.into(), uuid: head.uuid });
-    let origin = parents.len() as u16;
-    // A directory that lies in a parent of the parent has the same number here.
-    let root = root.map(|root| Root { origin: if root.origin == 0 { origin } else { root.origin }, ..root });
-    let epoch = 1 + u64::from(options.random.next_u32());
-    let new = Head {
-        uuid: options.nonce().to_le_bytes(),
-        size,
-        sector: head.sector,
-        epoch,
-        nonce: options.nonce(),
-        change: options.nonce(),
-        writer: None,
-        checkpoint: Checkpoint { epoch: epoch + 1, seq: 0, root },
-        snapshots: Vec::new(),
-        pins: Vec::new(),
-        parents,
-        retired: Vec::new(),
-    };
-    match swap(&child, &new, None, options)? {
-        Swap::Done(_) => Ok(()),
-        Swap::Other(_) => Err(ObjectError::Exists { volume: child.name() }),
-    }
 }

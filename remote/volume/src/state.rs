@@ -112,6 +112,8 @@ pub struct Core {
     pub read_only: bool,
     pub size: AtomicU64,
     pub sector: u32,
+    /// The map that it was opened with, and the number of segments behind it.
+    pub opened: (Option<Root>, u64),
     /// Epoch and nonce of this writer.
     pub epoch: u64,
     pub nonce: u128,
@@ -129,6 +131,8 @@ pub struct Start {
     pub read_only: bool,
     pub publisher: Publisher,
     pub map: Map,
+    /// Where the map was read.
+    pub root: Option<Root>,
     pub size: u64,
     /// Segments behind the checkpoint.
     pub recovered: u64,
@@ -136,7 +140,7 @@ pub struct Start {
 
 impl Core {
     pub fn new(start: Start) -> Self {
-        let Start { origins, options, read_only, publisher, map, size, recovered } = start;
+        let Start { origins, options, read_only, publisher, map, root, size, recovered } = start;
         let name = origins.first().map(|origin| origin.client.name()).unwrap_or_default();
         let state = State {
             map,
@@ -155,6 +159,7 @@ impl Core {
             read_only,
             size: AtomicU64::new(size),
             sector: head.sector,
+            opened: (root, recovered),
             epoch: head.epoch,
             nonce: head.nonce,
             frames: Mutex::new(Rank::Leaf, FrameCache::new(options.frame_cache)),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `basic` | volumes on a store without faults, against bytes in memory |
 //! | `shared` | snapshots, clones, collection, cleaning, audits |
+//! | `snapshots` | snapshots and clones of open volumes; new volumes that are given up |
 //! | `hostile` | damaged objects, short and corrupt replies |
 //! | `replies` | requests of one kind that are refused, or whose replies are lost |
 //! | `latency` | requests that are sent at the same time, in virtual time |
@@ -22,6 +23,7 @@ mod latency;
 mod model;
 mod replies;
 mod shared;
+mod snapshots;
 
 use std::sync::Arc;
 use std::time::Duration;

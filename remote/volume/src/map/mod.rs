@@ -231,6 +231,13 @@ impl Map {
         self.resident.values_mut().for_each(|resident| resident.saving = false);
     }
 
+    /// The first page from `number` on that may contain anything.
+    pub fn next_page(&self, number: u32) -> Option<u32> {
+        let stored = self.stored.pages.range(number..).next().map(|(number, _)| *number);
+        let in_memory = self.resident.keys().chain(self.deltas.keys()).copied();
+        in_memory.filter(|found| *found >= number).chain(stored).min()
+    }
+
     /// Whether more than `limit` pages are in memory.
     pub fn is_large(&self, limit: usize) -> bool {
         self.resident.len() > limit

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::ObjectError;
 use crate::{
-    CloneRequest, audit, delete_orphans, make_clone, make_snapshot, remove_pin, remove_snapshot, volume_info,
+    CloneRequest, audit, begin_clone, delete_orphans, make_snapshot, remove_pin, remove_snapshot, volume_info,
 };
 
 fn open(store: &MemoryStore, seed: u64) -> ObjectDevice {
@@ -104,8 +104,6 @@ fn a_snapshot_keeps_its_state_and_its_objects_go_with_it() {
 fn clones_share_and_diverge() {
     let (parent, child, grandchild) = (used(3), MemoryStore::default(), MemoryStore::default());
     let request = |parent, url| CloneRequest { parent, snapshot: None, url, made: 1 };
-    make_clone(shared(&parent), shared(&child), request("parent", "child"), &small(40)).unwrap();
-    assert_eq!(child.keys(), ["head"]);
     let stores = [("parent", parent.clone()), ("child", child.clone())];
     let opener: crate::Opener = Arc::new(move |url| {
         let found = stores.iter().find(|(name, _)| *name == url).map(|(_, store)| shared(store));
@@ -113,11 +111,16 @@ fn clones_share_and_diverge() {
     });
     let options = |seed| ObjectOptions { opener: Some(opener.clone()), ..small(seed) };
     let open = |store: &MemoryStore, seed| ObjectDevice::open(shared(store), options(seed)).unwrap();
+    let clone = |parent: &MemoryStore, child: &MemoryStore, (name, url), seed| {
+        begin_clone(shared(parent), shared(child), request(name, url), options(seed))?.finish()
+    };
+    clone(&parent, &child, ("parent", "child"), 40).unwrap();
+    assert_eq!(child.keys().len(), 2, "a head and a directory: {:?}", child.keys());
     let device = open(&child, 41);
     (0..300).for_each(|n| assert_eq!(read(&device, n * 61), 6000 + n));
     (0..100).for_each(|n| write(&device, n * 61, n));
     device.close().unwrap();
-    make_clone(shared(&child), shared(&grandchild), request("child", "grandchild"), &options(42)).unwrap();
+    clone(&child, &grandchild, ("child", "grandchild"), 42).unwrap();
     // The parent and the child change, and their garbage is collected; the pins keep what the clones read.
     for (store, seed) in [(&parent, 43), (&child, 44)] {
         let device = open(store, seed);
@@ -139,7 +142,7 @@ fn clones_share_and_diverge() {
     for store in [&parent, &child, &grandchild] {
         assert!(audit(shared(store), &options(47)).unwrap().missing.is_empty());
     }
-    assert!(make_clone(shared(&parent), shared(&child), request("parent", "child"), &small(48)).is_err());
+    assert!(clone(&parent, &child, ("parent", "child"), 48).is_err());
     remove_pin(shared(&parent), "child", &small(49)).unwrap();
     assert!(volume_info(shared(&parent), &small(50)).unwrap().pins.is_empty());
 }
