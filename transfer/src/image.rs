@@ -30,9 +30,11 @@ mod sources;
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::time::Time;
+use block::Device;
 use format::compatibility::Reader;
 
 use crate::options::setters;
@@ -45,6 +47,7 @@ use sources::ImageSource;
 /// An image to build. Methods set options; [`build`](Self::build) builds it.
 pub struct ImageBuilder<'b> {
     image: PathBuf,
+    device: Option<Arc<dyn Device>>,
     sources: Vec<ImageSource>,
     format: mkfs::Options,
     readers: Vec<Reader>,
@@ -101,6 +104,7 @@ impl<'b> ImageBuilder<'b> {
     pub fn new(image: impl Into<PathBuf>) -> Self {
         Self {
             image: image.into(),
+            device: None,
             sources: Vec::new(),
             format: mkfs::Options::default(),
             readers: Vec::new(),
@@ -123,6 +127,15 @@ impl<'b> ImageBuilder<'b> {
             progress: &(),
             cancel: Cancel::default(),
         }
+    }
+
+    /// Builds the image on a device that the caller has created, instead of in a file; `image` is its name in messages.
+    /// The device must read as zeros, and gets the size of the image. After an error, or until the caller knows better,
+    /// its contents are worth nothing.
+    #[must_use]
+    pub fn on_device(mut self, device: Arc<dyn Device>) -> Self {
+        self.device = Some(device);
+        self
     }
 
     /// Adds a directory of the host. Files of later sources replace those of earlier ones.

@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: u32 = 10;
 /// Builds an image.
 pub fn build(mut builder: ImageBuilder<'_>) -> Result<BuiltImage> {
     let image = builder.image.clone();
-    if !builder.replace && image.symlink_metadata().is_ok() {
+    if !builder.replace && builder.device.is_none() && image.symlink_metadata().is_ok() {
         return Err(Error::Exists { path: image });
     }
     let target = Target::open(&image, &builder)?;

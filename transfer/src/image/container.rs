@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use block::{
     Device, FileDevice, HeaderLastDevice, Io, NewFile, OpenError, OpenOptions, ReplacedFile, WindowDevice,
@@ -26,12 +27,21 @@ pub struct Target<'t> {
     replaced: Option<Arc<ReplacedFile>>,
     /// The block device that will hold the volume.
     device: Option<Arc<FileDevice>>,
+    /// The device that the caller has created for the image, and whether it was written to.
+    given: Option<(Arc<dyn Device>, AtomicBool)>,
 }
 
 impl<'t> Target<'t> {
     /// Opens a block device, and locks a file that will be replaced: it must not be in use.
     pub fn open(image: &'t Path, builder: &ImageBuilder<'_>) -> Result<Self> {
         let container = builder.container;
+        if let Some(device) = &builder.device {
+            if container.qcow2 {
+                return Err(Error::option("format", "only raw is possible here"));
+            }
+            let given = Some((Arc::clone(device), AtomicBool::new(false)));
+            return Ok(Self { image, container, replaced: None, device: None, given });
+        }
         let metadata = std::fs::metadata(image);
         let is_device = metadata.is_ok_and(|metadata| metadata.file_type().is_block_device());
         if is_device && container.qcow2 {
@@ -45,7 +55,7 @@ impl<'t> Target<'t> {
         } else if builder.replace {
             replaced = Some(Arc::new(retry(image, builder, || ReplacedFile::lock(image, builder.wait))?));
         }
-        Ok(Self { image, container, replaced, device })
+        Ok(Self { image, container, replaced, device, given: None })
     }
 
     /// Bytes of the image outside of the volume.
@@ -66,6 +76,14 @@ impl<'t> Target<'t> {
     /// Creates an image without a name for a volume of this size.
     pub fn create(&self, size: u64) -> Result<NewImage> {
         let bytes = size + self.overhead();
+        if let Some((device, is_used)) = &self.given {
+            if is_used.swap(true, Relaxed) {
+                device.zero(0, device.size()).map_err(Error::Device)?;
+            }
+            device.set_size(bytes).map_err(Error::Device)?;
+            let volume = self.volume(Arc::clone(device), size)?;
+            return Ok(NewImage { disk: Disk::Given(Arc::clone(device)), volume });
+        }
         let disk = match &self.device {
             Some(device) => {
                 Disk::Device(Arc::new(HeaderLastDevice::new(device.clone()).map_err(Error::Device)?))
@@ -124,6 +142,7 @@ impl<'t> Target<'t> {
         let size = disk.device().size();
         match disk {
             Disk::Device(device) => device.finish().map_err(Error::Device)?,
+            Disk::Given(device) => device.flush().map_err(Error::Device)?,
             Disk::File(disk) if self.container.qcow2 => {
                 let image = self.new_file(0)?;
                 write_qcow2(disk.device(), image.device().clone()).map_err(failed("the qcow2 image"))?;
@@ -159,6 +178,8 @@ pub struct NewImage {
 enum Disk {
     File(NewFile),
     Device(Arc<HeaderLastDevice>),
+    /// One of the caller.
+    Given(Arc<dyn Device>),
 }
 
 impl Disk {
@@ -166,6 +187,7 @@ impl Disk {
         match self {
             Self::File(file) => file.device().clone(),
             Self::Device(device) => device.clone(),
+            Self::Given(device) => device.clone(),
         }
     }
 }

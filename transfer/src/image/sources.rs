@@ -99,7 +99,11 @@ fn open(
         }
         ImageSource::Archive(path) => Box::new(Archive::new(path).whiteouts(whiteouts).excludes(excludes())),
         ImageSource::Stream { name, stream } if read_twice || whiteouts => {
-            let file = store(stream, &builder.image).map_err(Error::Spool)?;
+            let folder = match &builder.device {
+                Some(_) => std::env::temp_dir(),
+                None => folder_of(&builder.image),
+            };
+            let file = store(stream, &folder).map_err(Error::Spool)?;
             Box::new(Archive::from_file(name, file).whiteouts(whiteouts).excludes(excludes()))
         }
         ImageSource::Stream { name, stream } => {
@@ -116,10 +120,14 @@ fn open(
     Ok(())
 }
 
-/// Stores a stream in a temporary file beside the image.
-fn store(mut stream: Box<dyn Read + Send>, image: &Path) -> io::Result<File> {
+fn folder_of(image: &Path) -> PathBuf {
     let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Stores a stream in a temporary file.
+fn store(mut stream: Box<dyn Read + Send>, folder: &Path) -> io::Result<File> {
+    let mut file = tempfile::tempfile_in(folder)?;
     io::copy(&mut stream, &mut file)?;
     file.rewind()?;
     Ok(file)
