@@ -25,6 +25,7 @@
 //! | discard free space | [`Volume::trim`] |
 //! | storage: files, memory, overlays, partitions, qcow2 | [`device`] |
 //! | open images in other ways: read-only, in memory, a partition, an external log | [`image`] |
+//! | volumes on object storage and in a Ceph cluster | `remote` (feature `remote`) |
 //!
 //! [`Volume`] and [`File`] are `Send + Sync`; all calls are plain functions, without an async runtime. A change is one
 //! transaction: after a power failure it has happened completely or not at all. [`Volume::sync`] and
@@ -154,6 +155,8 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+#[cfg(feature = "remote")]
+pub mod remote;
 
 pub use base::errno::{self, Errno};
 pub use base::time::{Clock, FixedClock, SystemClock, Time};
@@ -185,10 +188,10 @@ pub mod writeback {
 /// Devices: the storage of volumes.
 pub mod device {
     pub use block::{
-        Content, ContentClass, CountedDevice, Device, DeviceCounts, DeviceError, Durability, FileDevice, Io,
-        LockHolder, MemoryDevice, MountMark, NewFile, OpenError, OpenImageOptions, OpenOptions, Operation,
-        OverlayDevice, Qcow2Device, ReadRequest, ReplacedFile, WindowDevice, WriteRequest, open_image,
-        partitions, probe, write_gpt, write_qcow2,
+        Content, ContentClass, Copied, CountedDevice, Device, DeviceCounts, DeviceError, Durability,
+        FileDevice, Io, LockHolder, MemoryDevice, MountMark, NewFile, OpenError, OpenImageOptions,
+        OpenOptions, Operation, OverlayDevice, Qcow2Device, ReadRequest, ReplacedFile, WindowDevice,
+        WriteRequest, open_disk, open_image, partitions, probe, write_gpt, write_qcow2,
     };
 }
 
