@@ -26,8 +26,7 @@ use crate::sizes;
     module.\n\n\
         IMAGE is a raw image, a block device, a qcow2 file, or a volume in a Ceph cluster \
         (rbd://POOL/IMAGE[@SNAPSHOT]) or on object storage (s3://BUCKET/PATH[@SNAPSHOT], gs://, az://, https://, \
-        file:///PATH); `create` and `clone` take files and devices only. If it is partitioned, the only partition \
-        with XFS is used; --partition or --offset select another. Commands that show a volume do not write to the \
+        file:///PATH). If it is partitioned, the only partition with XFS is used; --partition or --offset select another. Commands that show a volume do not write to the \
         image: a dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log \
         in place, and unmount the volume cleanly.\n\n\
         PATH is a path in the image; IMAGE PATH may also be written IMAGE:PATH. Paths of existing files may \

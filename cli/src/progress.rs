@@ -30,15 +30,7 @@ fn weight(counts: Counts) -> u64 {
 impl<'m> TransferProgress<'m> {
     /// Shows `task` until the first file.
     pub fn new(global: &Global, messages: &'m Messages, task: &'static str) -> Self {
-        let bar = ProgressBar::no_length();
-        // Hidden unless standard error is a terminal.
-        let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        bar.set_draw_target(target);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-            bar.set_style(style);
-        }
-        bar.set_message(task);
-        bar.enable_steady_tick(TICK);
+        let Spinner(bar) = Spinner::new(global, task);
         Self { bar, start: Instant::now(), messages }
     }
 
@@ -101,6 +93,69 @@ impl Progress for TransferProgress<'_> {
             NoticeKind::NotStored | NoticeKind::Waiting => self.messages.note(failure.text),
         });
     }
+}
+
+/// A progress bar of a whole image on a terminal.
+pub struct CopyProgress {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl CopyProgress {
+    /// For an image of `size` bytes.
+    pub fn new(global: &Global, size: u64) -> Self {
+        let bar = ProgressBar::new(size);
+        bar.set_draw_target(target(global));
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} %, {msg}, {eta} left") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(TICK);
+        Self { bar, start: Instant::now() }
+    }
+
+    /// All before `up_to` is done, of which `bytes` are data.
+    pub fn advance(&self, up_to: u64, bytes: u64) {
+        self.bar.set_position(up_to);
+        let rate = with_unit((bytes as f64 / self.start.elapsed().as_secs_f64().max(1e-3)) as u64);
+        self.bar.set_message(format!("{} of data ({rate}/s)", with_unit(bytes)));
+    }
+
+    /// Removes the bar.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A task on a terminal whose end is not known.
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Shows `task`.
+    pub fn new(global: &Global, task: &'static str) -> Self {
+        let bar = ProgressBar::no_length();
+        bar.set_draw_target(target(global));
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_message(task);
+        bar.enable_steady_tick(TICK);
+        Self(bar)
+    }
+
+    /// Shows what was done.
+    pub fn show(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+    }
+
+    /// Removes the line.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Hidden unless standard error is a terminal.
+fn target(global: &Global) -> ProgressDrawTarget {
+    if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() }
 }
 
 #[cfg(test)]

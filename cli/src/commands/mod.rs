@@ -22,6 +22,7 @@ pub mod manifest;
 pub mod map;
 pub mod mkfs;
 pub mod mount;
+pub mod remote;
 pub mod stat;
 pub mod table;
 pub mod tree;

@@ -12,6 +12,7 @@ use super::edit::{
 };
 use super::life::{clone, identity, size, sync, trim};
 use super::mount::{self, status, umount};
+use super::remote::{images, objects, snapshot};
 use super::usage::{df, du};
 use super::{
     Show, WithImage, cat, check, create, diff, dump, extract, filefrag, find, generate, getfacl, getfattr,
@@ -71,6 +72,15 @@ macro_rules! own {
     };
     ($name:literal, $about:literal, $type:ty, $run:expr) => {
         own::<$type>($name, $about, |matches| command::<$type>(matches, |_| None, $run))
+    };
+}
+
+/// A command with subcommands, of which each names the image in its own field.
+macro_rules! nested {
+    ($name:literal, $about:literal, $module:ident) => {
+        own::<$module::Arguments>($name, $about, |matches| {
+            command(matches, |arguments: &$module::Arguments| Some(arguments.image()), $module::run)
+        })
     };
 }
 
@@ -186,6 +196,15 @@ static GROUPS: &[Group] = &[
             own!("label", "Show or set the label", identity::Label, image, identity::label),
             own!("uuid", "Show or set the UUID", identity::Uuid, image, identity::uuid),
             own!("features", "Show or add features", identity::Features, image, identity::features),
+        ],
+    },
+    Group {
+        title: "Volumes on object storage and in a Ceph cluster",
+        commands: &[
+            own!("push", "Copy an image to a volume that a URL names", images::Push, image, images::push),
+            own!("pull", "Copy a volume that a URL names to a file", images::Pull, url, images::pull),
+            nested!("snapshot", "Make, list and remove snapshots", snapshot),
+            nested!("objects", "Examine and clean the objects of a volume", objects),
         ],
     },
     Group {

@@ -23,6 +23,7 @@
 //! | `qcow2` | changes of volumes in qcow2 images |
 //! | `remote` | volumes that URLs name |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
+//! | `stored` | snapshots, clones, images and objects of volumes on object storage |
 //! | `usage` | du, df |
 // Helpers outside of test functions unwrap, too.
 #![allow(clippy::unwrap_used)]
@@ -49,6 +50,7 @@ mod mkfs;
 mod qcow2;
 mod remote;
 mod show;
+mod stored;
 mod usage;
 
 use std::fs::File;

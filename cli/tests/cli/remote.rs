@@ -70,10 +70,12 @@ fn what_uses_files_only_says_so() {
     let (new, url) = (new.to_str().unwrap(), "rbd://pool/image?key=hidden");
     let files_only = "files only: create a volume with mkfs, then use sync";
     for (words, expected) in [
-        (["create", url, "--from", "/etc/skel"].as_slice(), files_only),
-        (&["clone", image, url], files_only),
-        (&["clone", url, new], files_only),
+        (["clone", image, url].as_slice(), "cannot share data: copy with pull or push"),
+        (&["clone", url, new], "cannot share data: copy with pull or push"),
         (&["extract", image, "--to", url], files_only),
+        (&["push", url, "rbd://pool/other"], files_only),
+        (&["pull", url, "rbd://pool/other"], files_only),
+        (&["create", url, "--from", "/etc/skel", "--force"], "is not replaced"),
         (&["cp", "-r", &in_image, url], "this names no path in the volume: write rbd://pool/image:/"),
         (&["cp", "-r", "-t", url, &in_image], "this names no path in the volume: write rbd://pool/image:/"),
         (&["mkfs", new, "--size", "1g", "-l", "logdev=rbd://pool/log"], "an external log must be in a file"),
@@ -105,6 +107,11 @@ fn keys_are_not_repeated_in_messages() {
         &["mv", &path, "rbd://pool/other:/path"],
         &["diff", url, "/etc"],
         &["mkfs", url, "--size", "1g"],
+        &["create", url, "--from", "/etc/skel"],
+        &["push", "/etc/hostname", url],
+        &["pull", url, "/no/such/folder/file"],
+        &["snapshot", "list", url],
+        &["clone", url, "rbd://pool/copy"],
         &["sync", "/etc", url, "--json"],
         &["ls", "rbd://pool/image?hidden"],
         &["ls", "rbd://pool/image?key=hidden%ff"],
@@ -146,7 +153,8 @@ fn a_volume_on_object_storage_is_an_image() {
 #[test]
 fn a_volume_behind_a_network_is_an_image() {
     if let Ok(url) = std::env::var("XEBEC_TEST_STORE") {
-        return used_as_an_image(&format!("{url}-image"));
+        used_as_an_image(&format!("{url}-image"));
+        return crate::stored::all(&url);
     }
     let Some(mut server) = needs::met(needs::s3()) else { return };
     let test = ["--exact", "remote::a_volume_behind_a_network_is_an_image", "--nocapture"];

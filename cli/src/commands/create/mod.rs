@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
+use remote::RemoteUrl;
 use serde_json::json;
 use xebec::{
-    BuiltImage, Container, Counts, FreeSpace, ImageBuilder, ImportReport, Time, TransferError as Error,
+    BuiltImage, Cancel, Container, Counts, FreeSpace, ImageBuilder, ImportReport, Time,
+    TransferError as Error,
 };
 
 use crate::args::Global;
@@ -23,7 +25,7 @@ use crate::json;
 use crate::output::Messages;
 use crate::progress::TransferProgress;
 use crate::sizes::{self, with_unit};
-use crate::urls::expect_file;
+use crate::urls::shown;
 use overrides::OverrideOptions;
 
 /// Arguments of `create`.
@@ -33,7 +35,8 @@ use overrides::OverrideOptions;
     capabilities, labels, hard links, devices and holes. Root is not required.\n\n\
     By default the volume is as large as its contents require; --size and --free make it larger, --minimize \
     removes free space at the end. The image appears under its name when it is complete; after a failure nothing \
-    is left. On a block device, the first sectors are written last: an interrupted run leaves no file system.\n\n\
+    is left. On a block device, the first sectors are written last: an interrupted run leaves no file system. A volume \
+    that a URL names exists when it is complete.\n\n\
     Several sources are merged; files of later ones replace earlier ones. Layout options (-b, -d, -i, -l, -m, -n, \
     -s, -L) are those of mkfs.xfs; --for disables features that a kernel or boot loader does not support, and \
     --grow-to sizes AGs and log for growing the volume later.\n\n\
@@ -46,13 +49,14 @@ use overrides::OverrideOptions;
     xebec create boot.xfs --from boot/ --for linux-5.15,grub\n  \
     xebec create home.xfs --from /home/me --exclude '*.o' --exclude .cache/\n  \
     xebec create etc.xfs --from /etc --ignore-unreadable\n  \
+    xebec create s3://bucket/root --from rootfs.tar.zst --free 20%\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
     With --ignore-unreadable, unreadable host files and directories are skipped, and so are members behind the \
     point where an archive is damaged or truncated.\n\n\
     Exit codes: 0 success; 1 failure; 2 usage error; 130 interrupted. Unless it is 0, no image is created."
 )]
 pub struct Arguments {
-    /// Image file to create or, with --force, block device.
+    /// Image file to create, URL of a new volume, or with --force block device.
     pub image: PathBuf,
     /// Source: a directory, a tar archive (optionally compressed with gzip, zstd, xz or bzip2), - for an archive on
     /// standard input, or oci:DIR for an image in an OCI layout. May be repeated.
@@ -133,11 +137,14 @@ impl Built {
 
 /// Runs `create`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    expect_file(&arguments.image, "create writes")?;
-    let mut messages = Messages::new(global, arguments.image.display().to_string());
+    let mut messages = Messages::new(global, shown(&arguments.image));
     messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     let progress = TransferProgress::new(global, &messages, "surveying the sources");
-    let built = build(arguments.builder(global)?, &arguments.image, &progress)?;
+    let builder = arguments.builder(global)?;
+    let built = match RemoteUrl::new(&arguments.image) {
+        Some(url) => build_remote(builder, arguments, &url, &progress, global)?,
+        None => build(builder, &arguments.image, &progress)?,
+    };
     if global.json {
         let document = json!({
             "size": built.size,
@@ -219,6 +226,48 @@ pub fn build<'b>(
     progress: &'b TransferProgress<'b>,
 ) -> anyhow::Result<Built> {
     interrupt::abandon(image.display());
+    fill(builder, progress)
+}
+
+/// Size with which the volume of a URL begins, before it gets that of its contents.
+const REMOTE_BYTES: u64 = 1 << 20;
+
+/// Builds the volume of a URL. It exists when it is complete; after a failure nothing is left.
+fn build_remote<'b>(
+    builder: ImageBuilder<'b>,
+    arguments: &Arguments,
+    url: &RemoteUrl<'_>,
+    progress: &'b TransferProgress<'b>,
+    global: &Global,
+) -> anyhow::Result<Built> {
+    if arguments.force {
+        return Err(wrong(format!(
+            "--force: {url} is not replaced: change it with sync, or replace it by an image with push --force"
+        )));
+    }
+    if arguments.format == Format::Qcow2 {
+        return Err(wrong(format!("--format qcow2: {url} is no file")));
+    }
+    let cancel = Cancel::default();
+    let message = format!("{url}: interrupted: what was stored is removed (interrupt again to leave it)");
+    interrupt::cancel(message, cancel.clone());
+    let new = url.begin(REMOTE_BYTES, &global.remote(true))?;
+    match fill(builder.on_device(new.device()).cancel(cancel), progress) {
+        Ok(built) => {
+            new.finish()?;
+            Ok(built)
+        }
+        Err(error) => {
+            let error = match new.abandon() {
+                Ok(()) => error,
+                Err(left) => error.context(format!("what was stored could not be removed ({left})")),
+            };
+            Err(interrupt::with_exit_code(error))
+        }
+    }
+}
+
+fn fill<'b>(builder: ImageBuilder<'b>, progress: &'b TransferProgress<'b>) -> anyhow::Result<Built> {
     let time = source_date_epoch()?.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
     let BuiltImage { size, report } = builder.time(time).progress(progress).build().map_err(explain)?;
     let mut built = Built { size, report, seconds: 0.0 };

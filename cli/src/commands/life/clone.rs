@@ -1,19 +1,26 @@
-//! `xebec clone`: copies an image and gives the copy a new UUID. It appears under its name when it is complete.
+//! `xebec clone`: copies an image, or makes a volume that shares the data of another one, and gives the copy a new
+//! UUID. It appears under its name when it is complete.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
 use format::uuid::UuidText;
+use remote::RemoteUrl;
 use serde_json::json;
+use xebec::device::Device;
+use xebec::identity::{NewUuid, set_uuid};
+use xebec::image::{self, OpenedImage};
 use xebec::{Access, CloneError, ImageClone};
 
 use crate::args::Global;
+use crate::commands::mkfs::wrong;
 use crate::json;
 use crate::open;
 use crate::output::exit_code;
-use crate::urls::expect_file;
+use crate::urls::shown;
 
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
@@ -22,15 +29,20 @@ use crate::urls::expect_file;
     Btrfs), the copy shares the blocks of the source; otherwise data is copied and holes are preserved. A dirty \
     log is replayed in the copy, unless --same-uuid --no-replay is given. The source is not changed, and must not \
     be written to during the copy.\n\n\
+    If both are URLs of object storage, the copy shares the objects of the source, and takes no space at first. Both \
+    must be in the same bucket, or in the same directory; the source may be a snapshot (URL@NAME), or in use: then the \
+    copy has what was synced. In a Ceph cluster, the source must be a snapshot in the same pool. Between files and \
+    URLs, use push and pull.\n\n\
     Examples:\n  \
     xebec clone base.xfs machine-1.xfs\n  \
-    xebec clone --same-uuid disk.xfs backup.xfs\n\n\
+    xebec clone --same-uuid disk.xfs backup.xfs\n  \
+    xebec clone s3://bucket/base s3://bucket/machine-1\n\n\
     Exit codes: 0 success; 1 failure, no copy was created; 2 usage error."
 )]
 pub struct Clone {
-    /// Image file to copy.
+    /// Image file, or URL of a volume or snapshot, to copy.
     pub image: PathBuf,
-    /// New image file.
+    /// New image file, or URL of a new volume.
     pub copy: PathBuf,
     /// Overwrite an existing file.
     #[arg(short, long)]
@@ -43,7 +55,16 @@ pub struct Clone {
 /// Runs `clone`.
 pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     let Clone { image, copy, force, same_uuid } = arguments;
-    [image, copy].into_iter().try_for_each(|path| expect_file(path, "clone copies"))?;
+    match (RemoteUrl::new(image), RemoteUrl::new(copy)) {
+        (Some(source), Some(url)) => return clone_volume(&source, &url, arguments, global),
+        (None, None) => {}
+        (Some(url), None) | (None, Some(url)) => {
+            return Err(wrong(format!(
+                "{url}: a file and a volume that a URL names cannot share data: copy with pull or push, then give the \
+                 copy another UUID with `xebec uuid`"
+            )));
+        }
+    }
     let cloned = ImageClone::new(image, copy)
         .overwrite(*force)
         .same_uuid(*same_uuid)
@@ -73,4 +94,57 @@ fn failure(error: CloneError) -> anyhow::Error {
         CloneError::Exists(copy) => anyhow!("{} exists (--force overwrites it)", copy.display()),
         error => error.into(),
     }
+}
+
+/// Makes a volume that shares the data of another one.
+fn clone_volume(
+    source: &RemoteUrl<'_>,
+    url: &RemoteUrl<'_>,
+    arguments: &Clone,
+    global: &Global,
+) -> anyhow::Result<u8> {
+    if arguments.force {
+        return Err(wrong(format!("--force: {url} is not replaced")));
+    }
+    let new = source.begin_clone(url, &global.remote(true))?;
+    let size = new.device().size();
+    let uuid = match change_copy(new.device(), arguments.same_uuid, global) {
+        Ok(uuid) => uuid,
+        Err(error) => {
+            return Err(match new.abandon() {
+                Ok(()) => error,
+                Err(left) => error.context(format!("what was stored could not be removed ({left})")),
+            });
+        }
+    };
+    new.finish()?;
+    if global.json {
+        let document = json!({
+            "copy": shown(&arguments.copy),
+            "uuid": UuidText(uuid).to_string(),
+            "shared": true,
+            "bytes": size,
+        });
+        json::write("clone", &shown(&arguments.image), document)?;
+    }
+    Ok(exit_code::OK)
+}
+
+/// Replays the log of a copy, and gives it a new UUID. Returns its UUID.
+fn change_copy(device: Arc<dyn Device>, same_uuid: bool, global: &Global) -> anyhow::Result<[u8; 16]> {
+    let access = if same_uuid && global.no_replay { Access::ReadOnly } else { Access::ReadWrite };
+    let opened = image::open_image_on(device, &open::options(access, global))?;
+    let superblock = image::superblock(&opened.device)?;
+    if superblock.geometry.log_start.is_none() {
+        return Err(CloneError::ExternalLog.into());
+    }
+    if same_uuid {
+        if access == Access::ReadWrite {
+            opened.open_volume(open::volume_options())?.unmount()?;
+        }
+        return Ok(superblock.raw.uuid);
+    }
+    let OpenedImage { device, log_device, .. } = opened;
+    let options = xebec::Options { log_device, ..open::volume_options() };
+    Ok(set_uuid(&device, &options, NewUuid::Random)?.uuid)
 }

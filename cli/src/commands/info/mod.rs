@@ -1,5 +1,7 @@
 //! `xebec info`: shows geometry, features, usage and log state.
 
+mod storage;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use format::superblock::RawSuperblock;
 use format::uuid::UuidText;
 use journal::Dirty;
 use read::Volume;
+use remote::RemoteUrl;
 use serde::Serialize;
 use serde_json::Value;
 use xebec::check::log_problem;
@@ -25,11 +28,13 @@ use crate::open::{self, Image};
 use crate::output::{Stdout, counted};
 use crate::sizes::with_unit;
 use crate::urls::shown;
+use storage::Storage;
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 #[command(after_help = "The first part has the format of xfs_info.\n\n\
-    Examples:\n  xebec info disk.xfs\n  xebec info --json disk.qcow2 | jq .usage.free_bytes\n\n\
+    Examples:\n  xebec info disk.xfs\n  xebec info --json disk.qcow2 | jq .usage.free_bytes\n  \
+    xebec info s3://bucket/home         # also what is stored, snapshots, clones\n\n\
     Exit codes: 0 success; 1 the image cannot be opened or read; 2 usage error.")]
 pub struct Arguments {
     /// The image.
@@ -40,12 +45,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
     let name = shown(&arguments.image);
+    let url = RemoteUrl::new(&arguments.image);
+    let stored = url.map(|url| url.stored_volume(&global.remote(false))).transpose()?.flatten();
+    let document = Document { storage: stored.map(Storage::of), ..Document::of(&image)? };
     if global.json {
-        json::write("info", &name, Document::of(&image)?)?;
+        json::write("info", &name, document)?;
     } else {
         let mut out = Stdout::buffered();
         out.write_all(geometry::text(image.volume.superblock(), &name).as_bytes())?;
-        out.write_all(summary_text(&Document::of(&image)?).as_bytes())?;
+        out.write_all(summary_text(&document).as_bytes())?;
         out.flush()?;
     }
     Ok(image.messages.finish())
@@ -64,6 +72,9 @@ struct Document<'a> {
     log: LogState,
     readers: Vec<ReaderVersions>,
     writing: Writing,
+    /// Of a volume on object storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage: Option<Storage>,
 }
 
 /// Versions of a program that support the features of the volume.
@@ -229,6 +240,7 @@ impl<'a> Document<'a> {
             log: LogState::of(&image.log),
             readers: PROGRAMS.map(|program| ReaderVersions::of(program, oldest(volume, program))).into(),
             writing: Writing::of(raw),
+            storage: None,
         })
     }
 }
@@ -328,5 +340,8 @@ fn summary_text(info: &Document<'_>) -> String {
     line("readers", format_args!("{}", readers.collect::<Vec<_>>().join("; ")));
     let writing = info.writing.reason.as_ref().map_or("yes".into(), |reason| format!("no: {reason}"));
     line("writing", format_args!("{writing}"));
+    if let Some(storage) = &info.storage {
+        out.push_str(&storage.text());
+    }
     out
 }
