@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, ValueEnum};
-use remote::RemoteOptions;
+use remote::{CacheOptions, RemoteOptions};
 
 use crate::commands::find::expression;
 use crate::commands::table::{self, Command};
@@ -95,6 +95,16 @@ pub struct Global {
         help_heading = "Image options"
     )]
     pub timeout: Option<u64>,
+    /// For volumes on object storage: keep what is read and written in a directory, so that it is fetched once. Above
+    /// SIZE (default 10g), what was not used for the longest time is deleted.
+    #[arg(
+        long,
+        value_name = "DIR[,SIZE]",
+        value_parser = parse_cache,
+        global = true,
+        help_heading = "Image options"
+    )]
+    pub cache: Option<CacheOptions>,
     /// Number of threads (default: number of processors). `bench` takes several, separated by commas.
     #[arg(long, value_name = "N", value_delimiter = ',', global = true, help_heading = "Image options")]
     pub threads: Vec<NonZeroUsize>,
@@ -121,7 +131,8 @@ impl Global {
     /// How to open a volume that is named by a URL.
     pub fn remote(&self, writable: bool) -> RemoteOptions {
         let timeout = self.timeout.map(Duration::from_secs);
-        RemoteOptions { writable, wait: self.wait(), take_over: self.take_over, timeout }
+        let cache = self.cache.clone();
+        RemoteOptions { writable, wait: self.wait(), take_over: self.take_over, timeout, cache }
     }
 
     /// Number of threads: `--threads`, or the number of processors.
@@ -129,6 +140,20 @@ impl Global {
         let given = self.threads.first().copied();
         given.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
     }
+}
+
+/// Size of a cache that names none.
+const CACHE_BYTES: u64 = 10 << 30;
+
+fn parse_cache(text: &str) -> Result<CacheOptions, String> {
+    let (folder, bytes) = match text.rsplit_once(',') {
+        None => (text, CACHE_BYTES),
+        Some((folder, size)) => (folder, sizes::parse(size)?),
+    };
+    if folder.is_empty() {
+        return Err("it names no directory".into());
+    }
+    Ok(CacheOptions { folder: folder.into(), bytes })
 }
 
 /// I/O method for reading an image.

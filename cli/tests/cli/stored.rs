@@ -404,3 +404,31 @@ fn ceph_has_its_own_commands() {
         assert!(message.contains(advice) && !message.contains("hidden"), "{words:?}: {message}");
     }
 }
+
+/// What was read once comes from the local disk: the objects can be gone.
+#[test]
+fn a_cache_on_the_local_disk_is_used() {
+    let (folder, root) = folder();
+    let (url, tree, cache) =
+        (format!("{root}/volume"), folder.path().join("tree"), folder.path().join("cache"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), vec![7; 100_000]).unwrap();
+    run(&["create", &url, "--from", tree.to_str().unwrap()]);
+    let option = format!("{},64m", cache.display());
+    let read = || fs::read(folder.path().join("copy")).unwrap();
+    let (from, to) = (format!("{url}:/file"), folder.path().join("copy"));
+    let copy = ["cp", "--cache", &option, &from, to.to_str().unwrap()];
+    run(&copy);
+    assert_eq!(read(), vec![7; 100_000]);
+    fs::remove_dir_all(folder.path().join("volume/log")).unwrap();
+    fs::remove_file(folder.path().join("copy")).unwrap();
+    run(&copy);
+    assert_eq!(read(), vec![7; 100_000]);
+    fs::remove_dir_all(&cache).unwrap();
+    fails(&copy);
+    for (wrong, says) in
+        [(",64m", "names no directory"), ("/dev/null/x,64m", "cannot be used"), ("x,many", "size")]
+    {
+        assert!(fails(&["ls", "--cache", wrong, &url]).contains(says), "{wrong}");
+    }
+}

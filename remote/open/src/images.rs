@@ -101,7 +101,7 @@ impl RemoteUrl<'_> {
         options: &RemoteOptions,
         progress: Progress<'_>,
     ) -> Result<ImageCopied> {
-        let options = RemoteOptions { writable: true, ..*options };
+        let options = RemoteOptions { writable: true, ..options.clone() };
         let size = source.size().next_multiple_of(SECTOR).max(SECTOR);
         let exists = self.exists(&options)?;
         let opened = match (self.storage, exists) {
@@ -176,7 +176,7 @@ impl RemoteUrl<'_> {
     /// # Errors
     /// [`RemoteError`].
     pub fn open_to_pull(&self, options: &RemoteOptions) -> Result<PullSource> {
-        let options = RemoteOptions { writable: false, ..*options };
+        let options = RemoteOptions { writable: false, ..options.clone() };
         match self.storage {
             Storage::Rbd => Ok(PullSource { volume: self.open(&options)?, state: None }),
             Storage::Objects => {
@@ -305,7 +305,7 @@ mod tests {
         assert!(fs::read(&file).unwrap() == contents(&image));
         fs::remove_file(&file).unwrap();
         assert!(run(&mut stop).is_err());
-        let device = url.open(&RemoteOptions { writable: true, ..options }).unwrap().device;
+        let device = url.open(&RemoteOptions { writable: true, ..options.clone() }).unwrap().device;
         device.write_at(0, &[7; 4096], Durability::Fua).unwrap();
         image.write_at(0, &[7; 4096], Durability::Buffered).unwrap();
         // Also of a volume that is open.

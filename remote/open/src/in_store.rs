@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use base::thread;
 use block::Device;
-use objects::{ObjectDevice, ObjectError, ObjectOptions, Opener, volume_info};
+use objects::{DiskCache, ObjectDevice, ObjectError, ObjectOptions, Opener, volume_info};
 use store::{Location, Scheme, Store, StoreOptions};
 
-use crate::{RemoteError, RemoteOptions, RemoteVolume};
+use crate::{CacheOptions, RemoteError, RemoteOptions, RemoteVolume};
 
 type Result<T> = std::result::Result<T, RemoteError>;
 
@@ -30,7 +30,7 @@ pub fn open_store(
 
 /// Opens parents of a clone: only those beside it, as the clone's head may come from anybody.
 fn opener(location: &Location, options: &RemoteOptions) -> Opener {
-    let (own, options) = (location.volume(), *options);
+    let (own, options) = (location.volume(), options.clone());
     Arc::new(move |url| {
         let refuse = |reason: &str| ObjectError::Refused {
             volume: Location::shown(url).into(),
@@ -59,7 +59,7 @@ fn is_beside(own: &Location, other: &Location) -> bool {
 }
 
 /// How to open a volume.
-pub fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOptions {
+pub fn object_options(location: &Location, options: &RemoteOptions) -> Result<ObjectOptions> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut object_options = ObjectOptions {
         take_over: options.take_over,
@@ -70,7 +70,14 @@ pub fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOpt
     if let Some(timeout) = options.timeout {
         object_options.timeout = timeout;
     }
-    object_options
+    if let Some(CacheOptions { folder, bytes }) = &options.cache {
+        let opened = DiskCache::open(folder, *bytes).map_err(|error| ObjectError::Refused {
+            volume: location.to_string().into(),
+            reason: format!("the cache {} cannot be used: {error}", folder.display()).into(),
+        });
+        object_options.cache = Some(Arc::new(opened?));
+    }
+    Ok(object_options)
 }
 
 /// Opens a volume.
@@ -88,7 +95,7 @@ pub fn open(location: &Location, options: &RemoteOptions) -> Result<RemoteVolume
 pub fn open_for_reading(location: &Location, options: &RemoteOptions) -> Result<ObjectDevice> {
     let store = open_store(location, options)?;
     let snapshot = location.snapshot.as_deref();
-    Ok(ObjectDevice::open_read_only(store, snapshot, object_options(location, options))?)
+    Ok(ObjectDevice::open_read_only(store, snapshot, object_options(location, options)?)?)
 }
 
 /// Opens a volume for changes.
@@ -97,7 +104,7 @@ pub fn open_for_changes(location: &Location, options: &RemoteOptions) -> Result<
         let reason = "a snapshot can only be read".into();
         return Err(ObjectError::Refused { volume: location.to_string().into(), reason }.into());
     }
-    let (store, object_options) = (open_store(location, options)?, object_options(location, options));
+    let (store, object_options) = (open_store(location, options)?, object_options(location, options)?);
     let end = thread::elapsed().saturating_add(options.wait.unwrap_or_default());
     loop {
         match ObjectDevice::open(Arc::clone(&store), object_options.clone()) {
@@ -109,7 +116,7 @@ pub fn open_for_changes(location: &Location, options: &RemoteOptions) -> Result<
 
 /// Whether a volume exists.
 pub fn exists(location: &Location, options: &RemoteOptions) -> Result<bool> {
-    match volume_info(open_store(location, options)?, &object_options(location, options)) {
+    match volume_info(open_store(location, options)?, &object_options(location, options)?) {
         Ok(_) => Ok(true),
         Err(ObjectError::NoVolume { .. }) => Ok(false),
         Err(error) => Err(error.into()),
@@ -124,7 +131,7 @@ pub fn begin(location: &Location, size: u64, options: &RemoteOptions) -> Result<
     }
     // Sectors of 512 bytes, as every image file has: one can become the other.
     let store = open_store(location, options)?;
-    Ok(ObjectDevice::create(store, size, 512, object_options(location, options))?)
+    Ok(ObjectDevice::create(store, size, 512, object_options(location, options)?)?)
 }
 
 /// Creates an empty volume, and opens it for changes.
@@ -150,7 +157,7 @@ mod tests {
         let text = format!("file://{}/volume", folder.path().display());
         let url = RemoteUrl::new(Path::new(&text)).unwrap();
         let reading = RemoteOptions::default();
-        let writing = RemoteOptions { writable: true, ..reading };
+        let writing = RemoteOptions { writable: true, ..reading.clone() };
         assert!(!url.exists(&reading).unwrap());
         assert_eq!(url.open(&reading).unwrap_err().errno(), base::errno::ENOENT.get());
         let device = url.create(1 << 20, &writing).unwrap();
@@ -179,7 +186,7 @@ mod tests {
         let location = |name: &str| Location::parse(&format!("{root}/{name}")).unwrap();
         let reading = RemoteOptions::default();
         let parent = location("parent");
-        let device = create(&parent, 1 << 20, &RemoteOptions { writable: true, ..reading }).unwrap();
+        let device = create(&parent, 1 << 20, &RemoteOptions { writable: true, ..reading.clone() }).unwrap();
         device.write_at(4096, b"text", Durability::Fua).unwrap();
         drop(device);
         symlink(folder.path().join("parent"), folder.path().join("link")).unwrap();

@@ -26,7 +26,7 @@ mod new_volume;
 mod partial;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +39,17 @@ pub use images::{ImageCopied, Pull, PullSource, Push};
 pub use manage::{Cleaned, RemoteSnapshot, StoredVolume};
 pub use new_volume::NewRemoteVolume;
 
+/// A cache on the local disk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CacheOptions {
+    /// A directory, which is made if it is missing. Volumes and processes may share it.
+    pub folder: PathBuf,
+    /// Size in bytes. What was not used for the longest time is deleted above it.
+    pub bytes: u64,
+}
+
 /// How to open a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RemoteOptions {
     /// Open for changes: one client at a time.
     pub writable: bool,
@@ -50,6 +59,8 @@ pub struct RemoteOptions {
     pub take_over: bool,
     /// Time limit of the connection and of each request, with its repetitions. The default depends on the storage.
     pub timeout: Option<Duration>,
+    /// Keeps parts of a volume on object storage on the local disk.
+    pub cache: Option<CacheOptions>,
 }
 
 /// A volume that is open.
@@ -262,7 +273,7 @@ impl fmt::Display for RemoteUrl<'_> {
 }
 
 fn rbd_options(options: &RemoteOptions) -> RbdOptions {
-    let RemoteOptions { writable, wait, take_over, timeout } = *options;
+    let RemoteOptions { writable, wait, take_over, timeout, .. } = *options;
     RbdOptions { writable, wait, take_over, timeout }
 }
 

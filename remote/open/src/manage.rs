@@ -68,7 +68,7 @@ impl RemoteUrl<'_> {
             Storage::Objects => {
                 let location: Location = self.url.parse()?;
                 let store = open_store(&location, options)?;
-                let options = object_options(&location, options);
+                let options = object_options(&location, options)?;
                 Ok(Stored { location, store, options })
             }
         }

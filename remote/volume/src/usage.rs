@@ -20,7 +20,7 @@ pub struct StoredUse {
     pub parent_segments: u64,
     /// Bytes in these.
     pub parent_bytes: u64,
-    /// Blocks in all these segments, of [`BLOCK`] bytes before compression.
+    /// Blocks in all these segments, of 4,096 bytes before compression.
     pub blocks: u64,
     /// Those that the volume still contains.
     pub live_blocks: u64,
