@@ -89,7 +89,7 @@ impl Source for Directory {
     fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
         let root = Folder::open_root(&self.path, self.shares, &self.excludes)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
-        let walk = Walk { contents, device, without: &self.without };
+        let walk = Walk { contents, device, without: &self.without, waiting: WAITING };
         let (links, places) = (HashMap::new(), Places::default());
         let mut sink = WalkSink { receiver, links, places, broken: None, skips: false };
         pipeline::run(&walk, vec![WalkTask::Folder(Arc::new(root))], &mut sink, threads)
@@ -108,6 +108,8 @@ struct Walk<'w> {
     contents: bool,
     device: Option<u64>,
     without: &'w [(u64, u64)],
+    /// Bytes of results that wait to be received, at most.
+    waiting: usize,
 }
 
 enum WalkTask {
@@ -187,7 +189,7 @@ impl PipelineWork for Walk<'_> {
     }
 
     fn budget(&self) -> usize {
-        WAITING
+        self.waiting
     }
 
     fn weight(&self, event: &WalkEvent) -> usize {
@@ -520,7 +522,7 @@ mod tests {
         let root = Arc::new(Folder::open_root(folder.path(), false, &Excludes::default()).unwrap());
         let file = root.open_file(b"large").unwrap();
         let id = (file.stat.st_dev, file.stat.st_ino);
-        let walk = Walk { contents: true, device: None, without: &[] };
+        let walk = Walk { contents: true, device: None, without: &[], waiting: WAITING };
         let mut notes = Notes::default();
         let links = HashMap::from([(id, (b"large".to_vec(), 1))]);
         let places = Places::default();

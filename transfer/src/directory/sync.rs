@@ -32,11 +32,14 @@ use base::pipeline;
 use volume::{FileId, Volume};
 
 use super::host::Folder;
-use super::{Directory, Walk};
+use super::{Directory, WAITING, Walk};
 use crate::item::{Loss, split};
 use crate::{Cancel, Overrides, Progress, Result};
 use compare::{CompareTask, Comparison};
 use update::Update;
+
+/// Part of the volume's memory budget, as a divisor, that waits to be written at most.
+const WAITING_PART: u64 = 8;
 
 /// The synchronization of a tree in a volume to a directory.
 pub struct TreeSync<'s> {
@@ -125,7 +128,10 @@ impl<'s> TreeSync<'s> {
     pub fn run(&self, volume: &Volume, root: FileId, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
         let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
-        let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
+        // What was read, and waits to be written, is memory beside that of the volume's caches.
+        let part = volume.statistics().memory.budget / WAITING_PART;
+        let waiting = usize::try_from(part).unwrap_or(usize::MAX).min(WAITING);
+        let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without, waiting };
         let comparison = Comparison { walk, volume, sync: self, listed: self.listed() };
         let mut update = Update::new(volume, root, self, watch);
         let first = vec![CompareTask::Both(Arc::new(folder), root.ino)];

@@ -15,7 +15,7 @@ use volume::{FileId, Settings, UncachedStat, Volume};
 use super::amend::Amend;
 use super::{TreeSync, contents};
 use crate::directory::host::{Folder, Name, OpenFile};
-use crate::directory::{self, BATCH, WAITING, Walk};
+use crate::directory::{self, BATCH, Walk};
 use crate::item::{Entry, EntryKind, EntryMetadata, Loss};
 use crate::syscalls::{self, Attributes};
 use crate::{Error, Result};
@@ -106,7 +106,7 @@ impl PipelineWork for Comparison<'_> {
     }
 
     fn budget(&self) -> usize {
-        WAITING
+        self.walk.waiting
     }
 
     fn weight(&self, event: &CompareEvent) -> usize {
