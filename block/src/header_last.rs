@@ -17,6 +17,10 @@ use crate::error::DeviceError;
 /// Bytes that are written last: more than the signature of any file system or partition table.
 const HEADER_BYTES: usize = 4096;
 
+fn empty_header(base: &dyn Device) -> Vec<u8> {
+    vec![0; HEADER_BYTES.min(usize::try_from(base.size()).unwrap_or(HEADER_BYTES))]
+}
+
 /// A device that keeps its first bytes in memory until [`finish`](Self::finish). It need not survive a power cut
 /// before, and flushes are ignored.
 pub struct HeaderLastDevice {
@@ -25,12 +29,22 @@ pub struct HeaderLastDevice {
 }
 
 impl HeaderLastDevice {
+    /// Whether a device begins as one that was not [finished](Self::finish).
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn is_unfinished(base: &dyn Device) -> Result<bool, DeviceError> {
+        let mut header = empty_header(base);
+        base.read_at(0, &mut header)?;
+        Ok(header.iter().all(|byte| *byte == 0))
+    }
+
     /// Overwrites the first bytes of `base` with zeros.
     ///
     /// # Errors
     /// Errors of `base`.
     pub fn new(base: Arc<dyn Device>) -> Result<Self, DeviceError> {
-        let header = vec![0; HEADER_BYTES.min(usize::try_from(base.size()).unwrap_or(HEADER_BYTES))];
+        let header = empty_header(&*base);
         base.write_at(0, &header, Durability::Buffered)?;
         base.flush()?;
         Ok(Self { base, header: Mutex::new(header) })

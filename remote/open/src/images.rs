@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{
-    ContentClass, Copied, CopyDeviceError, CopyDeviceOptions, Device, DeviceError, HeaderLastDevice,
-    copy_device, probe,
+    Copied, CopyDeviceError, CopyDeviceOptions, Device, DeviceError, HeaderLastDevice, copy_device, probe,
 };
 use objects::ObjectDevice;
 
@@ -136,10 +135,11 @@ impl RemoteUrl<'_> {
         if exists && !push.replace {
             self.expect_interrupted(device, size)?;
         }
+        // First, so that nobody takes a volume whose end was cut off for a file system.
+        let target = HeaderLastDevice::new(Arc::clone(device)).map_err(RemoteError::Device)?;
         if device.size() != size {
             device.set_size(size).map_err(RemoteError::Device)?;
         }
-        let target = HeaderLastDevice::new(Arc::clone(device)).map_err(RemoteError::Device)?;
         let options = CopyDeviceOptions { from: 0, compares: exists, threads: push.threads };
         let mut failed: Option<DeviceError> = None;
         let copied = copy_device(source, &target, &options, &mut |copied| {
@@ -161,9 +161,8 @@ impl RemoteUrl<'_> {
     /// Refuses a volume that is not what an interrupted push of this size leaves.
     fn expect_interrupted(&self, device: &Arc<dyn Device>, size: u64) -> Result<()> {
         let contains = |content: String| RemoteError::Contains { url: self.to_string(), content };
-        let content = probe(&**device).map_err(RemoteError::Device)?;
-        if !matches!(content.class, ContentClass::Empty | ContentClass::Zeros | ContentClass::Unknown) {
-            return Err(contains(content.to_string()));
+        if !HeaderLastDevice::is_unfinished(&**device).map_err(RemoteError::Device)? {
+            return Err(contains(probe(&**device).map_err(RemoteError::Device)?.to_string()));
         }
         match device.size() == size {
             true => Ok(()),
@@ -229,7 +228,7 @@ impl PullSource {
 mod tests {
     use std::fs;
 
-    use block::{Durability, MemoryDevice};
+    use block::{ContentClass, Durability, MemoryDevice};
 
     use super::*;
 

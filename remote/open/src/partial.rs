@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use block::{Device, DeviceError, Durability, FileDevice, Io, OpenError, OpenOptions, ReplacedFile};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 /// Bytes of the record.
@@ -47,12 +48,19 @@ impl PartialFile {
         let mut name = target.file_name().ok_or_else(|| failed(target, Errno::INVAL))?.to_owned();
         name.push(".partial");
         let partial = target.with_file_name(name);
-        let created = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&partial);
+        // Not through a symbolic link: the file is truncated.
+        let flags = OFlags::NOFOLLOW.bits() as i32;
+        let mut create = fs::OpenOptions::new();
+        let created = create.write(true).create(true).truncate(false).custom_flags(flags).open(&partial);
         created.map_err(|error| failed(&partial, error))?;
         let options = OpenOptions { io: Io::Pread, writable: true, wait, ..OpenOptions::default() };
         let device = FileDevice::open(&partial, &options)?;
         let (target, state) = (target.to_owned(), state.to_owned());
         let file = Self { device, partial, target, replaced, size, state };
+        if !file.is_partial() {
+            let reason = "it is not an incomplete copy of a volume: rename or remove it";
+            return Err(failed(&file.partial, io::Error::new(io::ErrorKind::AlreadyExists, reason)));
+        }
         let done = file.recorded().unwrap_or(0);
         if done == 0 {
             file.clear().map_err(OpenError::Device)?;
@@ -63,6 +71,13 @@ impl PartialFile {
     /// The device for the contents.
     pub fn device(&self) -> &FileDevice {
         &self.device
+    }
+
+    /// Whether the file is new, or was made by another pull.
+    fn is_partial(&self) -> bool {
+        let (mut start, size) = ([0; MAGIC.len()], self.device.size());
+        let read = size.checked_sub(RECORD as u64).map(|record| self.device.read_at(record, &mut start));
+        size == 0 || matches!(read, Some(Ok(()))) && start == *MAGIC.as_bytes()
     }
 
     /// Up to where the contents are complete; `None` if this is the file of others.
@@ -85,7 +100,8 @@ impl PartialFile {
     /// Errors of the file.
     pub fn clear(&self) -> Result<(), DeviceError> {
         self.device.set_size(0)?;
-        self.device.set_size(self.size + RECORD as u64)
+        self.device.set_size(self.size + RECORD as u64)?;
+        self.record(0)
     }
 
     /// Records up to where the contents are complete and stable.
@@ -160,5 +176,22 @@ mod tests {
         let (file, _) = PartialFile::open(&target, 4096, "one", (true, None)).unwrap();
         file.finish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), vec![0; 4096]);
+    }
+
+    #[test]
+    fn files_of_others_are_not_truncated() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, partial) = (folder.path().join("image"), folder.path().join("image.partial"));
+        let open = || PartialFile::open(&target, 4096, "one", (false, None)).err().unwrap().to_string();
+        for bytes in [vec![7; 100], vec![7; 4096 + RECORD]] {
+            fs::write(&partial, &bytes).unwrap();
+            assert!(open().contains("not an incomplete copy"));
+            assert_eq!(fs::read(&partial).unwrap(), bytes);
+        }
+        let other = folder.path().join("other");
+        fs::rename(&partial, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &partial).unwrap();
+        open();
+        assert_eq!(fs::metadata(&other).unwrap().len(), 4096 + RECORD as u64);
     }
 }
