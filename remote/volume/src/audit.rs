@@ -47,9 +47,14 @@ pub fn audit(store: Arc<dyn Store>, options: &ObjectOptions) -> Result<Audit> {
     let mut audit = Audit { retired: retired.len() as u64, ..Audit::default() };
     let (mut found, mut above) = (HashSet::new(), Vec::new());
     client.for_each_listed(&["log/", "map/", "probe/"], |listed| {
+        let name = names::parse(&listed.key);
+        if name.is_none() && !names::is_probe(&listed.key) {
+            // Of others: the objects of a volume whose URL has one more part, for example.
+            return Ok(());
+        }
         audit.objects += 1;
-        audit.bytes += listed.size;
-        match names::parse(&listed.key) {
+        audit.bytes = audit.bytes.saturating_add(listed.size);
+        match name {
             Some(id) if needed.contains(&id) => drop(found.insert(id)),
             Some(id) if retired.contains(&id) => {}
             Some((_, epoch, _)) if epoch > head.epoch => above.push(listed.clone()),
@@ -85,8 +90,8 @@ pub fn audit(store: Arc<dyn Store>, options: &ObjectOptions) -> Result<Audit> {
 
 /// Deletes what [`audit`] found to be orphans, of which none can become part of the volume again.
 pub fn delete_orphans(store: Arc<dyn Store>, audit: &Audit, options: &ObjectOptions) -> Result<()> {
-    let client = Client::new(store, options.timeout);
-    audit.orphans.iter().try_for_each(|key| client.delete(key))
+    let client = Arc::new(Client::new(store, options.timeout));
+    client.delete_all(audit.orphans.clone()).into_iter().collect()
 }
 
 /// The volume's own objects that its checkpoint, snapshots and pins need.
@@ -103,7 +108,7 @@ fn needed(client: &Arc<Client>, head: &Head) -> Result<HashSet<ObjectId>> {
 impl Audit {
     fn orphan(&mut self, listed: &Listed) {
         self.orphans.push(listed.key.clone());
-        self.orphan_bytes += listed.size;
+        self.orphan_bytes = self.orphan_bytes.saturating_add(listed.size);
     }
 
     /// An object that no checkpoint needs: a fence, a part of the log that a writer would take over, an object that a

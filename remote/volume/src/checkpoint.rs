@@ -74,15 +74,28 @@ pub fn own_objects(directory: &Directory, root: &Root) -> HashSet<ObjectId> {
     ids
 }
 
+/// Why a checkpoint is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// The log is long. A new volume does not begin to exist by that: it may be half built.
+    LongLog,
+    /// The owner wants the map, and a new volume, in the store.
+    Request,
+    /// Others may write afterwards without taking over.
+    Close,
+}
+
 impl Core {
-    /// Stores the map, and publishes it. With `close`, others may write afterwards without taking over.
-    pub fn checkpoint(&self, close: bool) -> Result<()> {
+    /// Stores the map, and publishes it.
+    pub fn checkpoint(&self, occasion: Occasion) -> Result<()> {
+        let close = occasion == Occasion::Close;
         let mut publisher = self.publisher.lock();
         let expired =
             self.delete_expired(&mut publisher, if close { DELETIONS_AT_CLOSE } else { usize::MAX })?;
         let (frozen, seq, unsaved) = self.freeze()?;
         let Checkpoint { epoch: last_epoch, seq: last_seq, root } = &publisher.head.checkpoint;
-        let is_news = (*last_epoch, *last_seq) != (self.epoch, seq) || root.is_none();
+        let creates = publisher.version.is_none() && occasion != Occasion::LongLog;
+        let is_news = (*last_epoch, *last_seq) != (self.epoch, seq) || root.is_none() || creates;
         if frozen.pages.is_empty() && !is_news && expired.is_empty() && !close {
             return Ok(());
         }
@@ -95,7 +108,7 @@ impl Core {
         };
         let size = self.size.load(std::sync::atomic::Ordering::SeqCst);
         let mut waiting = Vec::new();
-        self.publish(&mut publisher, |core, publisher, head| {
+        self.publish(&mut publisher, creates, |core, publisher, head| {
             head.checkpoint = checkpoint.clone();
             head.size = size;
             if close {

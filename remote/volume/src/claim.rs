@@ -181,7 +181,11 @@ fn claim_epoch(client: &Client, options: &ObjectOptions) -> Result<Published> {
             damage: Damage { what: "head", reason: "there are too many epochs behind its checkpoint" },
         })?;
         let writer = Some(options.writer.clone());
-        let new = Head { epoch, nonce, change: options.nonce(), writer, ..head.clone() };
+        let mut new = Head { epoch, nonce, change: options.nonce(), writer, ..head.clone() };
+        // What the last head of a writer that has closed the volume no longer refers to.
+        for retired in new.retired.iter_mut().filter(|retired| retired.since == 0) {
+            retired.since = found.modified;
+        }
         match swap(client, &new, Some(version), options)? {
             Swap::Done(version) => return Ok(Published { head: new, version, modified: 0 }),
             Swap::Other(None) => return Err(no_volume(client)),

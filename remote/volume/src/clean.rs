@@ -4,7 +4,7 @@
 //! - A block is written again only if it is still where it was found: a newer write counts.
 //! - Segments that a snapshot, a clone or a parent uses stay: writing their blocks again would free nothing.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::error::Result;
 use crate::map::Lookup;
@@ -14,6 +14,8 @@ use crate::state::Core;
 
 /// The share of live blocks, in percent, that cleaning keeps up.
 pub const UTILISATION: u64 = 60;
+/// Blocks that are looked up at once: in the worst case, each needs another page of the map.
+const LOOKUPS: usize = 256;
 /// Segments that one pass cleans at most.
 const SEGMENTS: usize = 16;
 
@@ -26,19 +28,19 @@ struct Victim {
 }
 
 impl Core {
-    /// Cleans segments while less than [`UTILISATION`] percent of the stored blocks are live. Returns how many it
-    /// cleaned; the next checkpoint retires them.
+    /// Cleans segments while less than [`UTILISATION`] percent of the stored blocks are live. Returns out of how many
+    /// it has moved blocks; the next checkpoint retires them.
     pub fn clean(&self) -> Result<usize> {
         let kept: HashSet<(u64, u64)> = {
             let publisher = self.publisher.lock();
             let ids = publisher.kept.values().flatten();
             ids.filter(|(kind, ..)| *kind == Kind::Segment).map(|(_, epoch, seq)| (*epoch, *seq)).collect()
         };
-        let victims = self.victims(&kept);
-        for victim in &victims {
-            self.clean_segment(victim)?;
+        let mut cleaned = 0;
+        for victim in &self.victims(&kept) {
+            cleaned += usize::from(self.clean_segment(victim)?);
         }
-        Ok(victims.len())
+        Ok(cleaned)
     }
 
     fn victims(&self, kept: &HashSet<(u64, u64)>) -> Vec<Victim> {
@@ -64,37 +66,44 @@ impl Core {
         victims
     }
 
-    fn clean_segment(&self, victim: &Victim) -> Result<()> {
+    /// Returns whether there was a live block: a directory that is wrong about that must not be cleaned for ever.
+    fn clean_segment(&self, victim: &Victim) -> Result<bool> {
         // Retired and deleted meanwhile, because nothing in it was live.
         let Some((_, entries, _)) = self.client()?.get_segment(victim.epoch, victim.seq)? else {
-            return Ok(());
+            return Ok(false);
         };
         let blocks = |entry: &Entry| match *entry {
             Entry::Data { block, count, .. } => block..block + u64::from(count),
             Entry::Hole { .. } => 0..0,
         };
-        let mut live = Vec::new();
-        for block in entries.iter().flat_map(blocks) {
-            let found = self.look_up(block)?;
-            if matches!(found, Lookup::At(at) if at.slot() == victim.slot) {
-                live.push((block, found));
-            }
+        let blocks: Vec<u64> = entries.iter().flat_map(blocks).collect();
+        let mut is_live = false;
+        for blocks in blocks.chunks(LOOKUPS) {
+            let live = self.blocks_in(victim.slot, blocks)?;
+            self.rewrite(&live)?;
+            is_live |= !live.is_empty();
         }
-        self.rewrite(&live)
+        Ok(is_live)
     }
 
-    /// Where a block is. Loads the page of the map.
-    fn look_up(&self, block: u64) -> Result<Lookup> {
+    /// Those of some blocks that are in a segment. Loads the pages of the map.
+    fn blocks_in(&self, slot: u32, blocks: &[u64]) -> Result<Vec<(u64, Lookup)>> {
         loop {
             let mut state = self.state.lock();
             self.check(&state)?;
-            match state.map.lookup(block) {
-                Lookup::Load(page) => {
-                    drop(state);
-                    self.load_pages(&[page])?;
+            let (mut found, mut pages) = (Vec::new(), BTreeSet::new());
+            for block in blocks {
+                match state.map.lookup(*block) {
+                    Lookup::Load(page) => drop(pages.insert(page)),
+                    Lookup::At(at) if at.slot() == slot => found.push((*block, Lookup::At(at))),
+                    _ => {}
                 }
-                found => return Ok(found),
             }
+            drop(state);
+            if pages.is_empty() {
+                return Ok(found);
+            }
+            self.load_pages(&Vec::from_iter(pages))?;
         }
     }
 }

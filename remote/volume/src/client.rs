@@ -11,6 +11,7 @@ use crate::disk_cache::VolumeCache;
 use crate::error::{Damage, ObjectError, Result};
 use crate::names;
 use crate::options::ObjectOptions;
+use crate::parallel;
 use crate::segment::{self, Entry, INDEX_BYTES, Stamp};
 
 /// Longest pause between two attempts.
@@ -43,7 +44,7 @@ struct Counters {
     sent: AtomicU64,
 }
 
-/// A store, with patience.
+/// A store whose requests are retried until their result is known.
 #[derive(Debug)]
 pub struct Client {
     /// The store itself.
@@ -83,7 +84,7 @@ impl Client {
 
     /// A client that keeps what it reads of a volume on the local disk, if the options say so.
     pub fn of_volume(store: Arc<dyn Store>, uuid: &[u8; 16], options: &ObjectOptions) -> Self {
-        let cache = options.cache.as_ref().map(|cache| VolumeCache::new(cache, uuid));
+        let cache = options.cache.as_ref().map(|cache| VolumeCache::new(cache, uuid, &store.describe()));
         Self { cache, ..Self::new(store, options.timeout) }
     }
 
@@ -287,6 +288,15 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Deletes objects, several at the same time. Returns the results, in order.
+    pub fn delete_all(self: &Arc<Self>, keys: Vec<String>) -> Vec<Result<()>> {
+        let request = |key: String| {
+            let client = Arc::clone(self);
+            move || client.delete(&key)
+        };
+        parallel::all(keys.into_iter().map(request).collect())
     }
 
     /// Names below a prefix.

@@ -15,6 +15,7 @@ use crate::checkpoint::{own_objects, read_directory};
 use crate::error::Result;
 use crate::head::{Head, RETIRED, Retired, Root};
 use crate::names;
+use crate::parallel::WIDTH;
 use crate::publish::read_head;
 use crate::state::{Core, ObjectId, Publisher};
 
@@ -86,13 +87,17 @@ impl Core {
             since.saturating_add(grace) <= now
         };
         let mut expired = Expired { deleted: HashSet::new(), dated: Some(now) };
-        for retired in publisher.head.retired.iter().filter(is_expired).take(limit) {
+        let retired: Vec<&Retired> = publisher.head.retired.iter().filter(is_expired).take(limit).collect();
+        for batch in retired.chunks(WIDTH) {
+            let key = |retired: &&Retired| names::name(retired.kind, retired.epoch, retired.number);
+            let results = self.origin(0)?.client.delete_all(batch.iter().map(key).collect());
+            let deleted = batch.iter().zip(&results).filter(|(_, result)| result.is_ok());
+            expired.deleted.extend(deleted.map(|(retired, _)| id(retired)));
             // The store may keep objects for longer, or the credentials may not allow it: no reason to fail. They stay
             // in the list.
-            if self.client()?.delete(&names::name(retired.kind, retired.epoch, retired.number)).is_err() {
+            if results.iter().any(Result::is_err) {
                 break;
             }
-            expired.deleted.insert(id(retired));
         }
         Ok(expired)
     }

@@ -11,6 +11,7 @@ use base::thread::{self, JoinHandle};
 use block::{Device, DeviceError, Durability, Operation, ReadRequest};
 use store::Store;
 
+use crate::checkpoint::Occasion;
 use crate::client::{Client, RequestCounts};
 use crate::error::{ObjectError, Result};
 use crate::head::{Parent, SIZE_MAX, Snapshot};
@@ -143,7 +144,7 @@ impl ObjectDevice {
     pub fn checkpoint(&self) -> Result<()> {
         self.core.refuse_read_only()?;
         self.core.flush()?;
-        self.core.checkpoint(false)
+        self.core.checkpoint(Occasion::Request)
     }
 
     /// Makes everything durable, and lets other writers open the volume. Later writes through this device fail.
@@ -155,7 +156,7 @@ impl ObjectDevice {
             return Ok(());
         }
         self.core.flush()?;
-        self.core.checkpoint(true)?;
+        self.core.checkpoint(Occasion::Close)?;
         self.core.fail(Failure::Closed);
         Ok(())
     }
@@ -172,9 +173,14 @@ impl ObjectDevice {
             return Err(ObjectError::Refused { volume: core.name.clone(), reason });
         }
         self.stop();
-        let client = Client::new(Arc::clone(&core.client()?.store), core.options.timeout);
+        let client = Arc::new(Client::new(Arc::clone(&core.client()?.store), core.options.timeout));
         let folders = [Kind::Segment, Kind::Map].map(|kind| names::folder(kind, core.epoch));
-        client.for_each_listed(&folders, |listed| client.delete(&listed.key))
+        let mut keys = Vec::new();
+        client.for_each_listed(&folders, |listed| {
+            keys.push(listed.key.clone());
+            Ok(())
+        })?;
+        client.delete_all(keys).into_iter().collect()
     }
 
     /// Ends the threads. Nothing can be written any more.
@@ -259,7 +265,7 @@ impl Core {
             }
             drop(state);
             // A failure that stays is recorded where it happens. After another one, the log is only longer.
-            if self.checkpoint(false).and_then(|()| self.clean()).is_err() {
+            if self.checkpoint(Occasion::LongLog).and_then(|()| self.clean()).is_err() {
                 not_before = thread::elapsed() + CHECKPOINT_PAUSE;
             }
         }
@@ -390,13 +396,10 @@ impl Core {
         }
         self.flush()?;
         let mut publisher = self.publisher.lock();
-        // A volume that does not exist yet gets the size with its first head.
-        if publisher.version.is_some() {
-            self.publish(&mut publisher, |_, _, head| {
-                head.size = size;
-                Ok(())
-            })?;
-        }
+        self.publish(&mut publisher, false, |_, _, head| {
+            head.size = size;
+            Ok(())
+        })?;
         self.size.store(size, SeqCst);
         Ok(())
     }

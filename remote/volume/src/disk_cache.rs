@@ -20,6 +20,7 @@ use base::lock::{Mutex, Rank};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 use store::Bytes;
 
+use crate::codec::crc;
 use crate::names;
 
 /// Unit of [`fs::Metadata::blocks`].
@@ -113,7 +114,9 @@ fn files(folder: &Path) -> io::Result<Vec<Cached>> {
 }
 
 fn is_volume_name(name: &str) -> bool {
-    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+    let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.split_once('-')
+        .is_some_and(|(uuid, place)| (uuid.len(), place.len()) == (32, 8) && is_hex(uuid) && is_hex(place))
 }
 
 fn file_name(key: &str) -> String {
@@ -133,9 +136,10 @@ pub struct VolumeCache {
 }
 
 impl VolumeCache {
-    /// The objects of a volume.
-    pub fn new(cache: &Arc<DiskCache>, uuid: &[u8; 16]) -> Self {
-        let folder = cache.folder.join(format!("{:032x}", u128::from_be_bytes(*uuid)));
+    /// The objects of a volume. Copies of it have the same UUID, and names of objects, at another place.
+    pub fn new(cache: &Arc<DiskCache>, uuid: &[u8; 16], place: &str) -> Self {
+        let name = format!("{:032x}-{:08x}", u128::from_be_bytes(*uuid), crc(&[place.as_bytes()]));
+        let folder = cache.folder.join(name);
         Self { cache: Arc::clone(cache), folder }
     }
 
@@ -186,7 +190,7 @@ mod tests {
         const LIMIT: u64 = 1 << 20;
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(DiskCache::open(folder.path(), LIMIT).unwrap());
-        let volume = VolumeCache::new(&cache, &[7; 16]);
+        let volume = VolumeCache::new(&cache, &[7; 16], "here");
         let strange = [folder.path().join("notes"), volume.folder.join("log-1-2")];
         for number in 0..100 {
             volume.write(&names::segment(1, number), 4096, &[number as u8; 65536]);
@@ -209,7 +213,7 @@ mod tests {
     fn what_is_used_stays() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(DiskCache::open(folder.path(), 1 << 20).unwrap());
-        let volume = VolumeCache::new(&cache, &[1; 16]);
+        let volume = VolumeCache::new(&cache, &[1; 16], "here");
         let hour = SystemTime::now() - Duration::from_secs(3600);
         for number in 0..12 {
             let key = names::map(1, number);

@@ -18,6 +18,12 @@ pub fn probe(nonce: u128) -> String {
     format!("probe/{nonce:032x}")
 }
 
+/// Whether this is the name of such an object.
+pub fn is_probe(key: &str) -> bool {
+    let nonce = key.strip_prefix("probe/").and_then(|nonce| u128::from_str_radix(nonce, 16).ok());
+    nonce.is_some_and(|nonce| probe(nonce) == key)
+}
+
 /// The kind and the numbers of a name.
 pub fn parse(key: &str) -> Option<(Kind, u64, u64)> {
     let mut parts = key.split('/');

@@ -93,16 +93,22 @@ fn unconditional(client: &Client, bytes: &Bytes) -> std::result::Result<Version,
 
 impl Core {
     /// Changes the head of the volume that this writer has open. `change` is applied again if another program has
-    /// changed snapshots or pins meanwhile.
+    /// changed snapshots or pins meanwhile. The head of a volume that does not exist yet is changed in memory, unless
+    /// `creates`.
     pub fn publish(
         &self,
         publisher: &mut Publisher,
+        creates: bool,
         mut change: impl FnMut(&Self, &mut Publisher, &mut Head) -> Result<()>,
     ) -> Result<()> {
         let client = self.client()?;
         loop {
             let mut new = publisher.head.clone();
             change(self, publisher, &mut new)?;
+            if publisher.version.is_none() && !creates {
+                publisher.head = new;
+                return Ok(());
+            }
             new.change = self.options.nonce();
             match swap(client, &new, publisher.version.as_ref(), &self.options)? {
                 Swap::Done(version) => {

@@ -16,8 +16,10 @@ use crate::state::{Core, State};
 
 /// Bytes of one request at most.
 const REQUEST_BYTES: usize = 4 << 20;
-/// Blocks that are looked up at once.
+/// Blocks that are looked up at once, and pages of the map that they may need: other reads must not have these dropped
+/// before the last one is loaded.
 const BATCH: usize = 4096;
+const BATCH_PAGES: usize = 64;
 
 /// A block that is read, and the place for its bytes.
 type Piece<'b> = (u64, &'b mut [u8]);
@@ -83,7 +85,13 @@ impl Core {
                 self.read_part(offset, buf)?;
             }
         }
-        pieces.chunks_mut(BATCH).try_for_each(|batch| self.read_blocks(batch))
+        let mut rest = &mut pieces[..];
+        while !rest.is_empty() {
+            let (batch, tail) = rest.split_at_mut(batch_length(rest));
+            self.read_blocks(batch)?;
+            rest = tail;
+        }
+        Ok(())
     }
 
     /// Reads a range that does not consist of whole blocks.
@@ -261,6 +269,18 @@ impl Core {
 
 fn same_frame(one: &Wanted, next: &Wanted) -> bool {
     one.frame == next.frame
+}
+
+/// Pieces at the front that are looked up at once; at least one.
+fn batch_length(pieces: &[Piece<'_>]) -> usize {
+    let (mut last, mut pages) = (None, 0);
+    let fits = |(block, _): &&Piece<'_>| {
+        let page = Some(block / ENTRIES as u64);
+        pages += usize::from(page != last);
+        last = page;
+        pages <= BATCH_PAGES
+    };
+    pieces.iter().take(BATCH).take_while(fits).count()
 }
 
 /// Blocks at the front that one request fetches.

@@ -132,7 +132,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES && name.chars().all(fits)
 }
 
-/// Names what is durable now.
+/// Creates a snapshot of the durable state.
 ///
 /// # Errors
 /// There is a snapshot of this name, or the name is not valid; the store's errors.

@@ -198,15 +198,13 @@ impl Core {
 
     /// The error of a failed volume.
     pub fn check(&self, state: &State) -> Result<()> {
+        let Some(failure) = &state.failed else { return Ok(()) };
         let volume = self.name.clone();
-        match &state.failed {
-            None => Ok(()),
-            Some(Failure::Fenced) => Err(ObjectError::Fenced { volume }),
-            Some(Failure::Refused(reason)) => {
-                Err(ObjectError::Refused { volume, reason: reason.as_str().into() })
-            }
-            Some(Failure::Closed) => Err(ObjectError::Refused { volume, reason: "it is closed".into() }),
-        }
+        Err(match failure {
+            Failure::Fenced => ObjectError::Fenced { volume },
+            Failure::Refused(reason) => ObjectError::Refused { volume, reason: reason.as_str().into() },
+            Failure::Closed => ObjectError::Refused { volume, reason: "it is closed".into() },
+        })
     }
 
     /// Waits until `done`, as long as there is progress.

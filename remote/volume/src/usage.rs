@@ -38,7 +38,7 @@ impl ObjectDevice {
                 0 => (&mut stored.segments, &mut stored.segment_bytes),
                 _ => (&mut stored.parent_segments, &mut stored.parent_bytes),
             };
-            (*number, *bytes) = (*number + 1, *bytes + segment.bytes);
+            (*number, *bytes) = (*number + 1, bytes.saturating_add(segment.bytes));
             stored.blocks += u64::from(segment.blocks);
             stored.live_blocks += u64::from(segment.live);
         }
@@ -54,7 +54,9 @@ impl ObjectDevice {
             format!("{}.{:x}.{:x}.{:x}.{:x}", root.origin, root.epoch, root.number, root.offset, root.crc)
         });
         let log = if segments == 0 { String::new() } else { format!("{:x}.{segments:x}", core.epoch) };
-        format!("{:x}-{root}-{log}-{:x}", u128::from_be_bytes(uuid), core.size.load(SeqCst))
+        // Copies of a volume have one UUID, but different writers.
+        let (uuid, nonce, size) = (u128::from_be_bytes(uuid), core.nonce, core.size.load(SeqCst));
+        format!("{uuid:x}-{nonce:x}-{root}-{log}-{size:x}")
     }
 }
 
@@ -64,6 +66,9 @@ impl Core {
         let mut at = block;
         loop {
             let mut state = self.state.lock();
+            if state.map.is_large(self.options.map_pages) {
+                state.map.evict(self.options.map_pages);
+            }
             let Some(first) = state.next_candidate(at) else { return Ok(None) };
             at = first;
             let end = (at / ENTRIES as u64 + 1) * ENTRIES as u64;

@@ -183,11 +183,16 @@ fn what_a_crash_leaves_is_found_and_deleted() {
     let crashed = ObjectDevice::create(shared(&store), 4096, 512, small(70));
     assert!(crashed.is_err());
     store.overwrite("map/0000000000000001/0000000000000001", vec![0; 10]);
-    store.overwrite("probe/00", vec![0; 7]);
+    store.overwrite(&crate::names::probe(5), vec![0; 7]);
+    // Those of volumes whose URLs have one more part were deleted, too.
+    let others = ["log/head", "log/log/0000000000000001/0000000000000000", "map/log/head", "probe/head"];
+    others.iter().for_each(|key| store.overwrite(key, vec![0; 7]));
     let found = audit(shared(&store), &small(71)).unwrap();
     assert_eq!((found.orphans.len(), found.orphan_bytes), (2, 17), "{found:?}");
     delete_orphans(shared(&store), &found, &small(72)).unwrap();
     assert_sound(&store);
+    assert!(others.iter().all(|key| store.keys().iter().any(|kept| kept == key)));
+    others.iter().for_each(|key| store.delete(key).unwrap());
     let key = store.keys().into_iter().find(|key| key.starts_with("log/")).unwrap();
     // A fence at the end of an old log is kept; a segment that is needed is missed.
     let segments: Vec<String> = store.keys().into_iter().filter(|key| key.starts_with("log/")).collect();

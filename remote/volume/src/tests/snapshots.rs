@@ -166,7 +166,12 @@ fn a_new_volume_that_is_given_up_leaves_nothing() {
     let device = create(1);
     (0..1000).for_each(|n| write(&device, n, n));
     device.flush().unwrap();
-    assert!(!store.keys().is_empty());
+    // A long log made a checkpoint, and thereby a volume that was half built.
+    while !store.keys().iter().any(|key| key.starts_with("map/")) {
+        write(&device, 1, 1);
+        device.flush().unwrap();
+    }
+    assert!(!store.keys().contains(&"head".into()));
     device.abandon().unwrap();
     assert!(store.keys().is_empty(), "{:?}", store.keys());
     assert!(device.write_at(0, &[1], Durability::Buffered).is_err());
