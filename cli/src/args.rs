@@ -95,8 +95,8 @@ pub struct Global {
         help_heading = "Image options"
     )]
     pub timeout: Option<u64>,
-    /// For volumes on object storage: keep what is read and written in a directory, so that it is fetched once. Above
-    /// SIZE (default 10g), what was not used for the longest time is deleted.
+    /// For volumes on object storage: keep a cache of what is read and written in DIR, of at most SIZE (default 10g);
+    /// least recently used parts are deleted first.
     #[arg(
         long,
         value_name = "DIR[,SIZE]",

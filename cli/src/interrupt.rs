@@ -32,7 +32,7 @@ pub fn abandon(what: impl Display) {
 /// The signal that cancelled the command; 0 if there was none.
 static CANCELLED: AtomicI32 = AtomicI32::new(0);
 
-/// Cancels the command on the first terminating signal, so that it can end in order, and ends the program on the
+/// Cancels the command on the first terminating signal, so that it can clean up, and ends the program on the
 /// second. `message` says what happens.
 pub fn cancel(message: impl Display, cancel: Cancel) {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };

@@ -35,8 +35,9 @@ use std::fmt;
 use std::path::Path;
 
 pub use ::remote::{
-    Audit, Cleaned, ImageCopied, NewRemoteVolume, Pull, PullSource, Push, RemoteError, RemoteOptions,
-    RemoteSnapshot, RemoteUrl, RemoteVolume, RequestCounts, StoredUse, StoredVolume,
+    Audit, CacheOptions, Cleaned, ImageCopied, NewRemoteVolume, Parent, Pull, PullSource, Push, RemoteError,
+    RemoteOptions, RemoteSnapshot, RemoteUrl, RemoteVolume, RequestCounts, Snapshot, StoredUse, StoredVolume,
+    VolumeInfo,
 };
 
 use crate::{Access, Errno, Error, ImageError, ImageOptions, Options, Volume, errno, open_image_on};

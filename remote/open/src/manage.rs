@@ -242,19 +242,12 @@ impl RemoteUrl<'_> {
         let Stored { location, store, options: object_options } =
             self.stored(options, "cleaning objects", advice)?;
         let device = open_for_changes(&location, options)?;
-        let mut cleaned = Cleaned::default();
-        device.checkpoint()?;
-        if moves {
-            cleaned.segments = move_live_blocks(&device, progress)?;
-        }
-        let deletions = device.counts().deletes;
-        let audit = objects::audit(Arc::clone(&store), &object_options)?;
-        objects::delete_orphans(store, &audit, &object_options)?;
-        cleaned.deleted = deletions + audit.orphans.len() as u64;
-        cleaned.retired = audit.retired;
-        device.close()?;
-        cleaned.requests = device.counts();
-        Ok(cleaned)
+        let cleaned = clean_device(&device, (store, &object_options), moves, progress);
+        // Closed after an error, too, so that the next writer need not take over.
+        let closed = device.close();
+        let cleaned = cleaned?;
+        closed?;
+        Ok(Cleaned { requests: device.counts(), ..cleaned })
     }
 
     /// Removes the pin of a clone that is gone, so that what only it used is deleted.
@@ -272,8 +265,26 @@ impl RemoteUrl<'_> {
     }
 }
 
+fn clean_device(
+    device: &ObjectDevice,
+    (store, options): (Arc<dyn Store>, &ObjectOptions),
+    moves: bool,
+    progress: &mut dyn FnMut(u64),
+) -> std::result::Result<Cleaned, ObjectError> {
+    device.checkpoint()?;
+    let segments = if moves { move_live_blocks(device, progress)? } else { 0 };
+    let deletions = device.counts().deletes;
+    let audit = objects::audit(Arc::clone(&store), options)?;
+    objects::delete_orphans(store, &audit, options)?;
+    let deleted = deletions + audit.orphans.len() as u64;
+    Ok(Cleaned { segments, deleted, retired: audit.retired, ..Cleaned::default() })
+}
+
 /// Cleans until at least the share of live blocks is reached that cleaning keeps up. Returns the number of segments.
-fn move_live_blocks(device: &ObjectDevice, progress: &mut dyn FnMut(u64)) -> Result<u64> {
+fn move_live_blocks(
+    device: &ObjectDevice,
+    progress: &mut dyn FnMut(u64),
+) -> std::result::Result<u64, ObjectError> {
     let mut segments = 0;
     loop {
         let cleaned = device.clean()?;

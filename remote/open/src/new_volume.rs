@@ -10,8 +10,8 @@ use crate::RemoteError;
 
 type Result<T> = std::result::Result<T, RemoteError>;
 
-/// A volume that is being made. It exists when [`finish`](Self::finish) returns; otherwise what was stored of it is
-/// removed, at the latest when this value is dropped.
+/// A volume that is being made. If it is dropped before [`finish`](Self::finish), what was stored is removed. If
+/// `finish` fails, nothing is removed.
 pub struct NewRemoteVolume(Option<Kind>);
 
 pub(crate) enum Kind {

@@ -92,7 +92,9 @@ impl Location {
         let scheme = SCHEMES.iter().find(|(name, _)| *name == scheme).map(|(_, scheme)| *scheme);
         let scheme = scheme.ok_or_else(|| refuse("the schemes are s3, gs, az, https, http and file"))?;
         if rest.contains('?') {
-            return Err(refuse("options behind ? do not belong in it, but in the environment"));
+            return Err(refuse(
+                "a URL has no options (`?...`): set keys, region and endpoint in the environment",
+            ));
         }
         let (rest, snapshot) = match rest.rsplit_once('@') {
             Some((rest, name)) if !name.contains('/') => (rest, Some(name.to_owned())),

@@ -49,16 +49,14 @@ pub struct Push {
 
 /// Arguments of `pull`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "The file is bit for bit the volume, with holes where it has none of its own blocks. It is called \
+#[command(after_help = "The file is bit for bit the volume, and unallocated blocks are holes. It is called \
     FILE.partial until it is complete. If a pull is interrupted, run the same command again to continue; if the volume \
     has changed meanwhile, it begins again. A volume in use is pulled as it was when the command began: a snapshot \
-    (URL@NAME) does not change, and none of its objects are deleted.\n\n\
+    (URL@NAME) does not change, and its objects are kept.\n\n\
     Examples:\n  \
     xebec pull s3://bucket/home@monday disk.xfs\n  \
     xebec pull rbd://rbd/home@monday disk.xfs\n\n\
-    Exit codes: 0 success; 1 failure, run it again to continue; 2 usage error; 130 interrupted."
-)]
+    Exit codes: 0 success; 1 failure, run it again to continue; 2 usage error; 130 interrupted.")]
 pub struct Pull {
     /// The volume or snapshot.
     pub url: PathBuf,

@@ -58,7 +58,7 @@ enum Action {
         Examples:\n  xebec objects collect s3://bucket/home"
     )]
     Collect(Volume),
-    /// Stop keeping what a removed clone used
+    /// Release the objects kept for a deleted clone
     #[command(
         after_help = "A volume keeps what its clones share with it. If all objects of a clone were deleted, the volume \
         cannot know that. `xebec info URL` lists the clones.\n\n\
