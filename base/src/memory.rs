@@ -322,7 +322,7 @@ impl Share {
     }
 
     /// Whether the cache should [drop memory](Self::shrink). If it could not drop enough the last time, what it holds
-    /// is in use or dirty: it is searched again when that is too much by an eighth of its part more or less, as it or
+    /// is in use or dirty: it is searched again when its excess has changed by an eighth of its part, because it or
     /// others grew or shrank, or when something [became clean](Budget::became_clean).
     #[inline]
     pub fn should_shrink(&self) -> bool {
@@ -350,7 +350,7 @@ impl Share {
     }
 }
 
-/// Memory of an object of which it is a part, counted in a share while it exists.
+/// Counts the memory of the object that contains it, until it is dropped.
 #[derive(Debug)]
 pub struct Counted<'s> {
     share: &'s Share,
