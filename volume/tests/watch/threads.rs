@@ -190,6 +190,9 @@ fn a_listing_replaces_the_events_that_overflowed() {
     let watch = dirs[0].watch_with(&WatchOptions { events_max: 4 }).unwrap();
     dirs[1..].iter().for_each(|dir| watch.add(dir).unwrap());
     let mut replay = Replay::new(Names::new(), &dirs, false);
+    // However fast the events are taken later.
+    let random = Random::seeded(3);
+    (0..100).for_each(|_| change(&random, &dirs));
     change_while(3, &dirs, |has_ended| replay.follow(&watch, has_ended));
     assert_eq!(replay.names, list_all(&dirs));
     assert!(replay.overflows > 0);
