@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use super::chunk_bitmap::ChunkBitmap;
 use super::item::{AfterCommit, ItemCore, LogItem};
-use super::writeback::{DelwriQueue, PushResult, pages};
+use super::writeback::{DelwriQueue, PushResult, whole};
 
 /// A range of the data device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -272,14 +272,15 @@ impl BufferContent {
         self.state = state;
     }
 
-    /// The chunks that a write must contain if items in the buffer have changed `edited`; `None` for all.
-    pub(super) fn chunks_to_write(&self, edited: Option<ChunkBitmap>) -> Option<ChunkBitmap> {
+    /// The chunks that a write must contain if items in the buffer have changed `edited`, in whole units of bytes;
+    /// `None` for all.
+    pub(super) fn chunks_to_write(&self, edited: Option<ChunkBitmap>, unit: usize) -> Option<ChunkBitmap> {
         if !self.inodes || self.ordered {
             return None;
         }
-        let mut chunks = edited.unwrap_or_default();
-        for logged in [&self.changed, &self.in_flight] {
-            logged.byte_runs(self.bytes.len()).for_each(|run| chunks.add(pages(run)));
+        let mut chunks = ChunkBitmap::NONE;
+        for changed in [&edited.unwrap_or_default(), &self.changed, &self.in_flight] {
+            changed.byte_runs(self.bytes.len()).for_each(|run| chunks.add(whole(run, unit)));
         }
         Some(chunks)
     }

@@ -50,7 +50,7 @@ pub struct QueuedItem {
     pub lsn: Option<Lsn>,
 }
 
-/// A page of a page cache, and the largest sector.
+/// A page of the host's page cache: of a smaller write, the host reads the rest first.
 const PAGE_BYTES: usize = 4096;
 
 /// A locked buffer in the queue.
@@ -94,6 +94,11 @@ impl<'a> DelwriQueue<'a> {
     /// An empty queue for `device`.
     pub fn new(device: &'a dyn Device) -> Self {
         Self { device: Some(device), ..Self::default() }
+    }
+
+    /// The smallest part of a buffer that is written: a page, or a larger sector of the device.
+    fn unit(&self) -> usize {
+        self.device.map_or(PAGE_BYTES, |device| PAGE_BYTES.max(device.logical_sector_size() as usize))
     }
 
     /// Whether it contains no buffer.
@@ -173,7 +178,7 @@ impl<'a> DelwriQueue<'a> {
         if let Some(item) = item {
             // Only inodes lie in other items' buffers; each has a checksum of its own, and the buffer has none.
             guard.inodes = true;
-            chunks.get_or_insert_default().add(pages(range));
+            chunks.get_or_insert_default().add(range);
             self.items.push(QueuedItem { lsn: item.core().lsn(), item });
         }
         PushResult::Queued
@@ -220,8 +225,9 @@ impl<'a> DelwriQueue<'a> {
         in_flight: &InflightWrites,
     ) -> (Vec<QueuedItem>, Result<(), DeviceError>) {
         self.buffers.sort_unstable_by_key(|queued| queued.guard.owner().daddr());
+        let unit = self.unit();
         for QueuedBuffer { guard, chunks } in &mut self.buffers {
-            *chunks = guard.chunks_to_write(chunks.take());
+            *chunks = guard.chunks_to_write(chunks.take(), unit);
         }
         let ranges = self.ranges();
         in_flight.begin(ascending(&ranges));
@@ -263,9 +269,9 @@ impl<'a> DelwriQueue<'a> {
     }
 }
 
-/// Whole pages around a range of a buffer: smaller writes would make the device or the kernel read first.
-pub(super) fn pages(range: Range<usize>) -> Range<usize> {
-    range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
+/// Whole units around a range of a buffer.
+pub(super) fn whole(range: Range<usize>, unit: usize) -> Range<usize> {
+    range.start / unit * unit..range.end.next_multiple_of(unit)
 }
 
 /// The ranges in ascending order: the extents of a directory block can lie anywhere.
@@ -346,6 +352,28 @@ mod tests {
     fn set(bytes: &mut [u8], range: Range<usize>) -> Option<Range<usize>> {
         bytes[range.clone()].fill(9);
         Some(range)
+    }
+
+    /// A device whose sectors are larger than a page.
+    struct LargeSectors(MemoryDevice);
+
+    impl Device for LargeSectors {
+        block::forward!(0: size, is_read_only, read_at, write_at, flush, describe);
+
+        fn logical_sector_size(&self) -> u32 {
+            8192
+        }
+    }
+
+    #[test]
+    fn whole_sectors_are_written() {
+        let (cache, at, item, device) = inodes();
+        let buffer = Arc::clone(cache.lock_read(&at, Rank::Buffer, |_| Ok(())).unwrap().owner());
+        let device = LargeSectors(device);
+        let mut batch = DelwriQueue::new(&device);
+        assert_eq!(batch.edit(&buffer, item, |bytes| set(bytes, 8192..8704)), PushResult::Queued);
+        batch.submit_untracked(Lsn(1)).unwrap();
+        assert_eq!(written(&device.0), (8192..16384).collect::<Vec<_>>());
     }
 
     #[test]
