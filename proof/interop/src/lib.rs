@@ -14,6 +14,7 @@
 //! | [`faulty`] | a device that fails on request |
 //! | [`memory`] | the budget of tests, and the memory that programs take |
 //! | [`mounted`] | tests that run on a mounted volume |
+//! | [`scripts`] | shell scripts for volumes that are not files |
 //! | [`walk`] | the manifest of a mounted tree |
 //!
 //! The script `make-images` of this package creates the corpus with the binary `interop`.
@@ -30,5 +31,6 @@ pub mod memory;
 pub mod mounted;
 pub mod runs;
 pub mod scale;
+pub mod scripts;
 pub mod stress;
 pub mod walk;

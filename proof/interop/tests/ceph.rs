@@ -2,55 +2,25 @@
 //! and after another client took the volume over.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
-use interop::built;
+use interop::scripts;
 use needs::Ceph;
 
-/// `$1` is the folder, `$2` the program.
-const FUNCTIONS: &str = r#"
-cd "$1"
-xebec=$2 newer=$XEBEC_JUDGES/bin
-repairs="xfs_repair $newer/xfs_repair"
-mkdir -p mnt kernel
-fail() { echo "$*" >&2; cat output >&2; exit 1; }
-run() { "$xebec" "$@" > output 2>&1 || fail "xebec $*"; }
-refused() {
-    expected=$1
-    shift
-    if "$xebec" "$@" > output 2>&1; then fail "xebec $* succeeded"; fi
-    grep -q -- "$expected" output || fail "xebec $*: the error does not contain: $expected"
-}
-# Copies the image or snapshot $1 for Linux, which must find a healthy volume, and leaves it mounted on kernel.
+/// Copies the image or snapshot $1 for Linux.
+const IN_KERNEL: &str = r#"
 in_kernel() {
     rm -f copy
     rbd export --no-progress "$1" copy
-    mount -t xfs -o loop,nouuid copy kernel || fail "the kernel does not mount $1"
-    umount kernel
-    for repair in $repairs; do
-        $repair -n -f copy > output 2>&1 || fail "$repair: $1"
-    done
-    mount -t xfs -o loop,nouuid,ro copy kernel
-}
-# Mounts the volume $1 in the background. The server is killed at the end of the script in any case.
-serve() {
-    "$xebec" mount --foreground "$1" mnt > server 2>&1 &
-    server=$!
-    trap '{ kill -9 $server; umount -l mnt; umount -l kernel; } 2> /dev/null || true' EXIT
-    until mountpoint -q mnt; do
-        kill -0 $server 2> /dev/null || { cat server >&2; exit 1; }
-        sleep 0.1
-    done
+    mount_by_linux copy
 }
 "#;
 
 fn run(steps: &str) {
-    let ready = needs::mounting().and_then(|()| needs::fuse()).and_then(|()| needs::newer_xfsprogs());
-    let ready = ready.and_then(|()| needs::tools(&["xfs_repair", "mountpoint"]));
-    let Some(ceph) = needs::met(ready.and_then(|()| Ceph::shared())) else { return };
-    let folder = interop::mounted::scratch().unwrap();
-    let program = built::xebec().unwrap();
-    let mut script = needs::script("-eu", &format!("{FUNCTIONS}{steps}"), "ceph");
-    script.arg(folder.path()).arg(program).env("CEPH_CONF", ceph.configuration()).env_remove("CEPH_ARGS");
-    assert!(script.status().unwrap().success());
+    let ready = scripts::ready(&[]).and_then(|()| Ceph::shared());
+    let Some(ceph) = needs::met(ready) else { return };
+    scripts::run("ceph", &format!("{IN_KERNEL}{steps}"), |script| {
+        script.env("CEPH_CONF", ceph.configuration()).env_remove("CEPH_ARGS");
+    })
+    .unwrap();
 }
 
 /// Runs steps on a new volume in the image `name`, with its URL in `$url`.

@@ -2,51 +2,21 @@
 //! cloned, and named by a snapshot while they were mounted; and images that Linux has written are pushed.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
-use interop::built;
+use interop::scripts;
 
-/// `$1` is the folder, `$2` the program.
-const FUNCTIONS: &str = r#"
-cd "$1"
-xebec=$2 newer=$XEBEC_JUDGES/bin store=file://$1/store
-repairs="xfs_repair $newer/xfs_repair"
-mkdir -p mnt kernel other
-fail() { echo "$*" >&2; cat output >&2; exit 1; }
-run() { "$xebec" "$@" > output 2>&1 || fail "xebec $*"; }
-repaired() {
-    for repair in $repairs; do
-        $repair -n -f "$1" > output 2>&1 || fail "$repair: $1"
-    done
-}
-# Pulls the volume or snapshot $1 to the file $2, and lets Linux mount it on kernel, which replays its log.
+/// Pulls the volume or snapshot $1 to the file $2 for Linux.
+const IN_KERNEL: &str = r#"
+store=file://$1/store
 in_kernel() {
     rm -f "$2"
     run pull "$1" "$2"
-    mount -t xfs -o loop,nouuid "$2" kernel || fail "the kernel does not mount $1"
-    umount kernel
-    repaired "$2"
-    mount -t xfs -o loop,nouuid,ro "$2" kernel
-}
-# Mounts the volume $1 in the background. The server is killed at the end of the script in any case.
-serve() {
-    "$xebec" mount --foreground "$1" mnt > server 2>&1 &
-    server=$!
-    trap '{ kill -9 $server; umount -l mnt; umount -l kernel; umount -l other; } 2> /dev/null || true' EXIT
-    until mountpoint -q mnt; do
-        kill -0 $server 2> /dev/null || { cat server >&2; exit 1; }
-        sleep 0.1
-    done
+    mount_by_linux "$2"
 }
 "#;
 
 fn run(steps: &str) {
-    let ready = needs::mounting().and_then(|()| needs::fuse()).and_then(|()| needs::newer_xfsprogs());
-    let ready = ready.and_then(|()| needs::tools(&["xfs_repair", "mkfs.xfs", "mountpoint"]));
-    let Some(()) = needs::met(ready) else { return };
-    let folder = interop::mounted::scratch().unwrap();
-    let program = built::xebec().unwrap();
-    let mut script = needs::script("-eu", &format!("{FUNCTIONS}{steps}"), "stored");
-    script.arg(folder.path()).arg(program);
-    assert!(script.status().unwrap().success());
+    let Some(()) = needs::met(scripts::ready(&["mkfs.xfs"])) else { return };
+    scripts::run("stored", &format!("{IN_KERNEL}{steps}"), |_| {}).unwrap();
 }
 
 #[test]
