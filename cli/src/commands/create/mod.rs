@@ -19,6 +19,7 @@ use xebec::{
 
 use crate::args::Global;
 use crate::commands::mkfs::{FormatOptions, refused, source_date_epoch, wrong};
+use crate::commands::remote::complete;
 use crate::excludes::Exclude;
 use crate::interrupt;
 use crate::json;
@@ -252,19 +253,8 @@ fn build_remote<'b>(
     let message = format!("{url}: interrupted: what was stored is removed (interrupt again to leave it)");
     interrupt::cancel(message, cancel.clone());
     let new = url.begin(REMOTE_BYTES, &global.remote(true))?;
-    match fill(builder.on_device(new.device()).cancel(cancel), progress) {
-        Ok(built) => {
-            new.finish()?;
-            Ok(built)
-        }
-        Err(error) => {
-            let error = match new.abandon() {
-                Ok(()) => error,
-                Err(left) => error.context(format!("what was stored could not be removed ({left})")),
-            };
-            Err(interrupt::with_exit_code(error))
-        }
-    }
+    let built = fill(builder.on_device(new.device()).cancel(cancel), progress);
+    complete(new, built).map_err(interrupt::with_exit_code)
 }
 
 fn fill<'b>(builder: ImageBuilder<'b>, progress: &'b TransferProgress<'b>) -> anyhow::Result<Built> {

@@ -17,6 +17,7 @@ use xebec::{Access, CloneError, ImageClone};
 
 use crate::args::Global;
 use crate::commands::mkfs::wrong;
+use crate::commands::remote::complete;
 use crate::json;
 use crate::open;
 use crate::output::exit_code;
@@ -108,16 +109,8 @@ fn clone_volume(
     }
     let new = source.begin_clone(url, &global.remote(true))?;
     let size = new.device().size();
-    let uuid = match change_copy(new.device(), arguments.same_uuid, global) {
-        Ok(uuid) => uuid,
-        Err(error) => {
-            return Err(match new.abandon() {
-                Ok(()) => error,
-                Err(left) => error.context(format!("what was stored could not be removed ({left})")),
-            });
-        }
-    };
-    new.finish()?;
+    let changed = change_copy(new.device(), arguments.same_uuid, global);
+    let uuid = complete(new, changed)?;
     if global.json {
         let document = json!({
             "copy": shown(&arguments.copy),

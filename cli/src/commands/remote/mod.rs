@@ -12,7 +12,8 @@ pub mod snapshot;
 
 use std::path::Path;
 
-use remote::RemoteUrl;
+use anyhow::Context as _;
+use remote::{NewRemoteVolume, RemoteUrl};
 
 use crate::commands::mkfs::wrong;
 
@@ -20,9 +21,23 @@ use crate::commands::mkfs::wrong;
 fn expect_url<'p>(path: &'p Path, what: &str) -> anyhow::Result<RemoteUrl<'p>> {
     RemoteUrl::new(path).ok_or_else(|| {
         wrong(format!(
-            "{}: {what} for volumes that URLs name, such as s3://BUCKET/PATH or rbd://POOL/IMAGE; copy an image file \
-             with `xebec clone`",
+            "{}: this is not a URL, and {what} for volumes that URLs name, such as s3://BUCKET/PATH or \
+             rbd://POOL/IMAGE",
             path.display()
         ))
     })
+}
+
+/// Lets a volume exist that was made, or removes what was stored of it if that failed.
+pub fn complete<T>(new: NewRemoteVolume, made: anyhow::Result<T>) -> anyhow::Result<T> {
+    match made {
+        Ok(made) => {
+            new.finish().context("the volume may be incomplete: its objects were not removed")?;
+            Ok(made)
+        }
+        Err(error) => Err(match new.abandon() {
+            Ok(()) => error,
+            Err(left) => error.context(format!("what was stored could not be removed ({left})")),
+        }),
+    }
 }

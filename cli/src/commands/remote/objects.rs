@@ -32,12 +32,13 @@ pub struct Arguments {
     action: Action,
 }
 
-/// What is done.
+/// The subcommands of `objects`.
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// Compare the objects of a volume with what it needs
     #[command(
-        after_help = "Lists all objects: one request for a thousand of them. Nothing is changed, and another program \
+        after_help = "Lists all objects, a thousand with each request, and reads the header of each segment \
+        that is not needed. Nothing is changed, and another program \
         may have the volume open. `xebec check` checks the file system in it.\n\n\
         Examples:\n  xebec objects audit s3://bucket/home\n  \
         xebec objects audit --json s3://bucket/home | jq .orphan_bytes\n\n\

@@ -39,7 +39,7 @@ pub struct Arguments {
     action: Action,
 }
 
-/// What is done.
+/// The subcommands of `snapshot`.
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// Make a snapshot
