@@ -45,9 +45,9 @@ struct Entry<T>(SpinLock<State<T>>);
 /// An object that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
-    /// Its key, which is not 0.
+    /// The key by which the object is found. It is not 0.
     pub key: u64,
-    /// Bytes by which the slab grew. They are freed with the slab.
+    /// Bytes by which the slab grew to take the object, which are part of [`Slab::bytes`].
     pub grown: usize,
 }
 
@@ -66,6 +66,15 @@ impl<T: Clone> Default for Slab<T> {
 impl<T: Clone> Slab<T> {
     /// Memory of an entry at most: the segments of a list double, and so do lists of free entries.
     const GROWTH: usize = 2 * (size_of::<OnceLock<Entry<T>>>() + size_of::<u32>());
+
+    /// Bytes of all entries. They are freed with the slab.
+    pub fn bytes(&self) -> usize {
+        self.entries() * Self::GROWTH
+    }
+
+    fn entries(&self) -> usize {
+        self.parts.iter().map(|part| part.entries.len()).sum()
+    }
 
     /// An empty slab with this number of parts.
     fn new(parts: usize) -> Self {
@@ -173,12 +182,6 @@ mod tests {
     use super::*;
     use crate::percpu::override_current;
 
-    impl<T: Clone> Slab<T> {
-        fn entries(&self) -> usize {
-            self.parts.iter().map(|part| part.entries.len()).sum()
-        }
-    }
-
     #[test]
     fn a_key_finds_its_object_only() {
         for parts in [1, 2, 3, 8] {
@@ -238,6 +241,7 @@ mod tests {
         assert!(first.iter().all(|added| added.grown == Slab::<i32>::GROWTH));
         assert!(first.iter().all(|added| slab.remove(added.key).is_some()));
         assert!((0..100).all(|n| slab.insert(n).unwrap().grown == 0));
+        assert_eq!(slab.bytes(), first.iter().map(|added| added.grown).sum());
     }
 
     /// Objects that one CPU adds and another one removes.

@@ -4,7 +4,6 @@
 use std::fmt::{self, Debug, Formatter};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::Slab;
 use base::memory::{Counted, Share};
@@ -28,8 +27,6 @@ impl<'v> Deref for OpenFile<'v> {
 pub struct OpenFiles<'v> {
     files: Slab<Arc<OpenFile<'v>>>,
     memory: &'v Share,
-    /// Bytes of the slab, which never becomes smaller.
-    slab_bytes: AtomicU64,
 }
 
 impl<'v> OpenFiles<'v> {
@@ -38,7 +35,7 @@ impl<'v> OpenFiles<'v> {
 
     /// No files; the memory of files is counted in `memory`.
     pub fn new(memory: &'v Share) -> Self {
-        Self { files: Slab::default(), memory, slab_bytes: AtomicU64::new(0) }
+        Self { files: Slab::default(), memory }
     }
 
     /// Adds a file and returns its handle. `None` if there are too many: some billions.
@@ -46,7 +43,6 @@ impl<'v> OpenFiles<'v> {
         let memory = Counted::new(self.memory, Self::FILE_BYTES);
         let added = self.files.insert(Arc::new(OpenFile { file, _memory: memory }))?;
         if added.grown > 0 {
-            self.slab_bytes.fetch_add(added.grown as u64, Relaxed);
             self.memory.add(added.grown as u64);
         }
         Some(added.key)
@@ -66,7 +62,7 @@ impl<'v> OpenFiles<'v> {
 
 impl Drop for OpenFiles<'_> {
     fn drop(&mut self) {
-        self.memory.sub(*self.slab_bytes.get_mut());
+        self.memory.sub(self.files.bytes() as u64);
     }
 }
 
