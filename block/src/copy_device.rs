@@ -131,11 +131,11 @@ fn clear(target: &dyn Device, hole: Range<u64>) -> Result<u64> {
     Ok(cleared)
 }
 
-/// What is copied between two flushes.
+/// A part of the source, after whose copy the target is flushed.
 struct Round {
-    /// All of it.
+    /// Its bytes, holes included.
     range: Range<u64>,
-    /// Its data.
+    /// The ranges in it that are no holes, in pieces of at most [`PIECE`].
     pieces: Vec<Range<u64>>,
 }
 

@@ -135,7 +135,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a directory");
         let tree = repository(folder.path(), 2 * PER_DIRECTORY).expect("a repository");
         let file = tree.join("part0/dir0/file000000");
-        // Its size and its modification time stay. Its change time cannot be set, so git is told to ignore that.
+        // Other contents, with the same size and modification time. No program can set the change time, so git is told
+        // not to compare it.
         let written = std::fs::metadata(&file).expect("a file").modified().expect("a time");
         std::fs::write(&file, "FILE 0\n").expect("it can be written");
         File::options().write(true).open(&file).and_then(|file| file.set_modified(written)).expect("a time");

@@ -47,8 +47,8 @@ fn by_xebec(scale: &Scale, work: Work<'_>) -> anyhow::Result<DeviceWrites> {
     let image = scale.image();
     make(&image, &layout(IMAGE_BYTES, LOG_BYTES))?;
     let device = Arc::new(CountedDevice::new(file_device(&image)?));
-    // As much dirty data as the kernel allows with 5 GiB of memory (`vm.dirty_ratio`, 20 %). With less, writeback would
-    // begin earlier, and make more writes, which are smaller.
+    // The limit of dirty data that Linux has on a machine with 5 GiB (`vm.dirty_ratio`: 20 %). With a lower one,
+    // writeback would begin earlier, and its writes would be more and smaller.
     let mut options = Options { memory: Some(MemoryBudget::new(4 << 30)), ..Options::default() };
     options.contents.dirty = Some(DirtyLimit::Bytes(1 << 30));
     let volume = BenchVolume::on(device.clone(), options)?;

@@ -147,8 +147,8 @@ fn a_volume_on_object_storage_is_an_image() {
     used_as_an_image(&format!("file://{}/bucket/volume", folder.path().display()));
 }
 
-/// The same in a store behind a network: the one whose URL is in the environment, or a server of S3 for the time of a
-/// second run of this test.
+/// The same in a store behind a network. Without its URL in `XEBEC_TEST_STORE`, the test starts a server of S3, and
+/// runs itself again with that server's URL.
 #[cfg(feature = "network")]
 #[test]
 fn a_volume_behind_a_network_is_an_image() {
